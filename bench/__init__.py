@@ -1,1 +1,1 @@
-"""Side-by-side speed measurements: our methods and peers on the same model and prompts, in one interleaved run."""
+"""Speed measurements of our methods and other implementations, on the same model and prompts, interleaved."""

@@ -1,4 +1,4 @@
-"""What the commands have in common: how a report is printed and written, and how contestants take turns."""
+"""Helpers of the bench commands: reports, tables, argument parsers, interleaving."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ianvs_specdec.records.identity import machine, write_atomically
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "cloud-edge-speculative-decoding"
 SETS = tuple(EXAMPLE / "dataset" / name / "test.jsonl" for name in ("knowledge", "open-ended"))
-"""Questions where the user names none."""
+"""Default questions."""
 AUTOREGRESSIVE = "ours autoregressive"
-"""The row that all others are compared with."""
+"""The baseline row."""
 ESTIMATE = ("value", "low", "high")
 Entry = TypeVar("Entry")
 
 
 Report = dict[str, Any]
 Files = Mapping[str, Callable[[Report], str]]
-"""Name of a file -> its content."""
+"""File name -> function that renders the report."""
 
 
 def command(name: str, measured: Callable[[], Report], out: Path, table: Callable[[Report], str], files: Files) -> int:
-    """Print the report of ``measured`` as a ``table`` and write the ``files`` into ``out``; returns the exit status."""
+    """Print the report of ``measured`` as a ``table`` and write the ``files`` to ``out``; returns the exit status."""
     try:
         report = measured()
     except UserError as error:
@@ -49,7 +49,7 @@ def command(name: str, measured: Callable[[], Report], out: Path, table: Callabl
 
 
 def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table: the first column flush left, all others flush right."""
+    """Lines of a table: the first column is left-aligned, the others are right-aligned."""
     sides = ("left", *["right"] * (len(heads) - 1))
     return tabulate(rows, heads, tablefmt="plain", disable_numparse=True, colalign=sides).splitlines()
 
@@ -59,7 +59,7 @@ def to_json(report: Mapping[str, Any]) -> str:
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of numbers, texts and estimates, each of which has three columns: NAME, NAME_low and NAME_high."""
+    """CSV of rows of numbers, strings and estimates. An estimate has three columns: NAME, NAME_low and NAME_high."""
     flat = [dict(cell for name, value in row.items() for cell in _cells(name, value)) for row in rows]
     return csv_text([list(flat[0]), *(list(row.values()) for row in flat)])
 
@@ -73,7 +73,7 @@ def _cells(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def environment() -> dict[str, Any]:
-    """Machine, versions, and the threads and instructions that torch uses in this process."""
+    """Machine, versions, and torch's threads and instruction set in this process."""
     import torch
 
     from ianvs_specdec.backends.local import instructions
@@ -91,14 +91,14 @@ def ratio_line(what: str, estimate: Mapping[str, float]) -> str:
 
 
 def numbers(text: str) -> list[int]:
-    """Whole numbers from 1, separated by commas, in order."""
+    """Parse comma-separated positive integers; returns them sorted."""
     if not all(part.isdigit() and int(part) for part in text.split(",")):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers from 1, such as 1,4,8")
     return sorted({int(part) for part in text.split(",")})
 
 
 def words(*known: str) -> Callable[[str], list[str]]:
-    """A parser of some of these words, separated by commas."""
+    """A parser of comma-separated words among ``known``."""
 
     def parse(text: str) -> list[str]:
         names = text.split(",")
@@ -111,7 +111,7 @@ def words(*known: str) -> Callable[[str], list[str]]:
 
 @contextmanager
 def attempted(name: str, failed: dict[str, str]) -> Iterator[None]:
-    """Note in ``failed`` why a row fails; only the row that all are compared with ends the measurement."""
+    """Record in ``failed`` why a row fails; only a failing baseline ends the measurement."""
     try:
         yield
     except Exception as error:
@@ -121,9 +121,8 @@ def attempted(name: str, failed: dict[str, str]) -> Iterator[None]:
 
 
 def interleaved(entries: Sequence[Entry], prompts: int, repeats: int) -> Iterator[tuple[int, Entry]]:
-    """Every entry on every prompt, ``repeats`` times, as (index of the prompt, entry): A B C, then B C A ..., so that
-    drift of the machine affects all alike, and each goes first as often as any other.
-    """
+    """Every entry on every prompt, ``repeats`` times, as (index of the prompt, entry), in rotating order (A B C, then B
+    C A), so that drift of the machine and order affect all alike."""
     for done in range(repeats * prompts):
         if sys.stderr.isatty():
             end = "\n" if done + 1 == repeats * prompts else ""

@@ -1,9 +1,8 @@
-"""``python -m bench.engine`` (``make bench-gpu``): what a step of our engine costs, whatever is drafted.
+"""``python -m bench.engine`` (``make bench-gpu``): time of a step of our engine by number of tokens.
 
-The model has the shape of a known one and random weights, so nothing has to be downloaded; ``--model`` takes another.
-Steps of several tokens are timed in turn, in each type of weights, llama.cpp beside ours where it is given: step time
-against the time that the memory needs to deliver the weights once. ``specdec profile`` and ``specdec simulate`` tell
-what comes of it with drafts.
+The model has a known shape and random weights, so that nothing is downloaded; ``--model`` names another. Steps are
+timed for each type of weights, interleaved with llama.cpp if given, and compared with the time to read the weights from
+memory once. ``specdec profile`` and ``specdec simulate`` predict the effect of drafts.
 """
 
 from __future__ import annotations
@@ -20,24 +19,97 @@ from statistics import median
 from typing import Any, Protocol
 
 from bench.command import Report, columns, command, environment, interval, numbers, ratio_line, to_json, words
-from bench.shapes import SHAPES, bytes_read, random_model, save
 from bench.statistics import middle
 from ianvs_specdec.backends.quantization import BUILT_IN
 from ianvs_specdec.benchmarks.files import positive
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import ENGINES
 
+NUMBERS = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    "vocab_size",
+)
+SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {
+    "qwen2.5-0.5b": ("qwen2", (896, 4864, 24, 14, 2, 151936)),
+    "qwen2.5-1.5b": ("qwen2", (1536, 8960, 28, 12, 2, 151936)),
+    "7b": ("llama", (4096, 11008, 32, 32, 32, 32000)),
+    "tiny": ("llama", (64, 128, 7, 4, 2, 384)),
+}
+"""Family and ``NUMBERS`` of Qwen2.5 0.5B and 1.5B, Llama 2 7B, and a model for tests."""
+FAMILIES: dict[str, dict[str, Any]] = {
+    "qwen2": {
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+        "rms_norm_eps": 1e-6,
+    },
+    "llama": {},
+}
+POSITIONS = 4096
+DEVIATION = 0.02
+
+
+def random_model(shape: str, dtype: str, device: str) -> Any:
+    """A causal LM of transformers on ``device``. Raises UserError without a GPU."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError("--device cuda: no GPU here; try --device cpu --shape tiny")
+    family, sizes = SHAPES[shape]
+    settings = {**FAMILIES[family], **dict(zip(NUMBERS, sizes, strict=True))}
+    config = AutoConfig.for_model(
+        family, **settings, max_position_embeddings=POSITIONS, eos_token_id=None, bos_token_id=1
+    )
+    with torch.device(device), no_init_weights():
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim == 1 and not name.endswith("bias"):
+                parameter.fill_(1.0)
+            else:
+                parameter.normal_(std=DEVIATION)
+    return model
+
+
+def save(model: Any, folder: Path) -> None:
+    """Save the model to a folder that can be exported to GGUF, with a tokenizer of bytes and one merge, which llama.cpp
+    requires."""
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    transformers.utils.logging.disable_progress_bar()
+    model.save_pretrained(folder)
+    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "ab"]
+    tokenizer = Tokenizer(models.BPE({token: number for number, token in enumerate(tokens)}, [("a", "b")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def bytes_read(model: Any, quantization: str | None) -> int:
+    """Bytes of weights that a step of one token reads: all except the input embedding. int4 has 4.5 bits per weight
+    with its scales, and an output embedding of 8 bits."""
+    output = model.get_output_embeddings().weight
+    layers = sum(p.numel() for p in model.parameters()) - model.get_input_embeddings().weight.numel()
+    if output is not model.get_input_embeddings().weight:
+        layers -= output.numel()
+    wide = 8.0 * output.element_size()
+    bits, output_bits = {None: (wide, wide), "int8": (8.0, 8.0), "int4": (4.5, 8.0)}[quantization]
+    return int((layers * bits + output.numel() * output_bits) / 8)
+
+
 ROWS = (1, 8, 60)
-"""Tokens of a step: none drafted, a chain of 7, and a dynamic tree of EAGLE-2."""
+"""Tokens of a step: no draft, a chain of 7, a dynamic tree of EAGLE-2."""
 LARGE = 1 << 30
-"""Bytes whose sum shows how fast the memory is: several times what a large cache holds."""
+"""Bytes to sum for the memory bandwidth: several times a large cache."""
 STEPS_IN_TURN = 5
-"""Steps that one computes before it is another's turn; the first is not counted: the caches hold what others left."""
+"""Consecutive steps per turn. The first is not counted, since others have replaced the caches' content."""
 PROMPT = "prompt"
 
 
 class Stepping(Protocol):
-    """What is timed. ``step`` gives the seconds of one step of ``rows`` tokens after the prompt, with the logits of
-    each, which is then dropped; of the prompt itself where ``rows`` is 0."""
+    """``step`` returns the seconds of one step of ``rows`` tokens after the prompt, with the logits of each; of the
+    prompt itself if ``rows`` is 0."""
 
     name: str
 
@@ -45,7 +117,7 @@ class Stepping(Protocol):
 
 
 class Ours:
-    """Our engine's target. ``wait`` returns when the device has done what it was given."""
+    """Our engine's target. ``wait`` synchronizes with the device."""
 
     def __init__(self, target: Any, name: str, prompt: Sequence[int], wait: Callable[[], None]) -> None:
         self.name, self.target = name, target
@@ -76,8 +148,8 @@ class Ours:
         return time.perf_counter() - started
 
 
-class Theirs:
-    """llama.cpp in a process of its own."""
+class LlamaCppSteps:
+    """llama.cpp in a separate process."""
 
     def __init__(self, driver: Any, prompt: Sequence[int]) -> None:
         self.name, self._driver, self._ids = driver.name, driver, list(prompt)
@@ -96,14 +168,14 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     floats = ("bfloat16", "float16", "float32")
     add("--shape", choices=tuple(SHAPES), default="7b")
-    add("--model", type=Path, metavar="DIR", help="a model of your own in place of a shape")
+    add("--model", type=Path, metavar="DIR", help="a model to use instead of a shape")
     add("--device", default="cuda")
-    add("--dtype", choices=floats, default="bfloat16", help="of the weights that are not quantized (bfloat16)")
+    add("--dtype", choices=floats, default="bfloat16", help="of unquantized weights (bfloat16)")
     add(
         "--quantization", type=words("none", *BUILT_IN), default=["none"], metavar="A,B", help="none, int8, int4 (none)"
     )
     add("--engine", type=words(*ENGINES), default=["auto"], metavar="A,B", help=f"{', '.join(ENGINES)} (auto)")
-    add("--llamacpp", metavar="PYTHON", help="Python of an environment that has llama-cpp-python, to measure it too")
+    add("--llamacpp", metavar="PYTHON", help="Python of an environment with llama-cpp-python, to measure it too")
     add("--threads", type=int, metavar="N", help="CPU threads of each engine")
     add("--rows", type=numbers, default=list(ROWS), metavar="A,B", help="tokens of a step (1,8,60)")
     add("--prompt", type=positive, default=256, metavar="N", help="prompt tokens (256)")
@@ -111,7 +183,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--out", type=Path, default=Path("runs") / "bench-gpu", metavar="DIR")
     options = parser.parse_args(argv)
     if 1 not in options.rows or max(options.rows) > options.prompt:
-        parser.error("--rows must hold 1, which all others are compared with, and none above --prompt")
+        parser.error("--rows must contain 1, the baseline, and nothing above --prompt")
     return options
 
 
@@ -122,14 +194,14 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     if options.threads:
         torch.set_num_threads(options.threads)
     cuda = options.device.startswith("cuda")
-    # A CPU has done what it was given when the call returns.
+    # On a CPU calls are synchronous.
     wait = torch.cuda.synchronize if cuda else lambda: None
     with ExitStack() as stack:
         model, folder = _model(options, stack)
         prompt = [1 + i % (model.config.vocab_size - 1) for i in range(options.prompt)]
         ours = list(_ours(options, model, prompt, wait))
-        theirs = dict(_theirs(options, folder, prompt, stack))
-        steps = _times(options, [*(entry for entry, _ in ours), *theirs.values()])
+        others = dict(_llamacpp(options, folder, prompt, stack))
+        steps = _times(options, [*(entry for entry, _ in ours), *others.values()])
     bandwidth = _bandwidth(torch, options.device, wait)
     place = str(torch.cuda.get_device_name(options.device)) if cuda else options.device
     return {
@@ -139,13 +211,13 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         "bandwidth": bandwidth,
         "floors": {entry.name: bytes_read(model, quantization) / bandwidth for entry, quantization in ours},
         "targets": {entry.name: entry.target.kind for entry, _ in ours},
-        "beside": [(entry.name, theirs[kind or "none"].name) for entry, kind in ours if (kind or "none") in theirs],
+        "beside": [(entry.name, others[kind or "none"].name) for entry, kind in ours if (kind or "none") in others],
         "steps": steps,
     }
 
 
 def _model(options: argparse.Namespace, stack: ExitStack) -> tuple[Any, Path]:
-    """The model, and its folder, where one is needed."""
+    """The model and its folder."""
     if options.model is not None:
         from bench.options import load
 
@@ -160,27 +232,27 @@ def _model(options: argparse.Namespace, stack: ExitStack) -> tuple[Any, Path]:
 def _ours(
     options: argparse.Namespace, model: Any, prompt: list[int], wait: Callable[[], None]
 ) -> Iterator[tuple[Ours, str | None]]:
-    """Our engine in every type of weights, with the quantization of each."""
+    """Our engine with every type of weights; yields the quantization too."""
     from ianvs_specdec.targets.registry import create_target
 
     labels = set()
     for engine in options.engine:
         for name in options.quantization:
             quantization = None if name == "none" else name
-            # transformers' engine rounds the model itself, and the next target needs its weights.
+            # Engine transformers changes the model in place.
             own = copy.deepcopy(model) if quantization and engine == "transformers" else model
             target = create_target(own, quantization=quantization, engine=engine)
             label = f"ours {quantization or options.dtype}, {target.kind}"
-            # Two engines may come to the same target.
+            # Two engines may have the same target.
             if label not in labels:
                 labels.add(label)
                 yield Ours(target, label, prompt, wait), quantization
 
 
-def _theirs(
+def _llamacpp(
     options: argparse.Namespace, folder: Path, prompt: list[int], stack: ExitStack
-) -> Iterator[tuple[str, Theirs]]:
-    """llama.cpp with the same weights, in the type of the same width as each quantization."""
+) -> Iterator[tuple[str, LlamaCppSteps]]:
+    """llama.cpp with the same weights, quantized to the same width."""
     if not options.llamacpp:
         return
     from bench import peers
@@ -192,11 +264,11 @@ def _theirs(
         file = peers.gguf(chosen, folder, kind)
         positions = options.prompt + max(options.rows)
         driver = peers.llamacpp(chosen, file, f"{peers.LLAMACPP} {kind}", positions, stack)
-        yield name, Theirs(driver, prompt)
+        yield name, LlamaCppSteps(driver, prompt)
 
 
 def _times(options: argparse.Namespace, entries: Sequence[Stepping]) -> dict[str, dict[str, list[float]]]:
-    """Per entry and what is computed (the prompt, or a number of rows), the seconds of each turn."""
+    """Seconds of each turn, per entry and prompt or number of rows."""
     keys = [PROMPT, *map(str, options.rows)]
     found: dict[str, dict[str, list[float]]] = {entry.name: {key: [] for key in keys} for entry in entries}
     for entry in entries:
@@ -215,7 +287,7 @@ def _times(options: argparse.Namespace, entries: Sequence[Stepping]) -> dict[str
 
 
 def _bandwidth(torch: Any, device: str, wait: Callable[[], None]) -> float:
-    """Bytes per second that a sum over a large tensor reads: what the memory gives in practice."""
+    """Memory bandwidth in bytes per second, from the sum of a large tensor."""
     large = torch.ones(LARGE // 4, device=device)
     large.sum()
     times = []
@@ -233,8 +305,8 @@ def table(report: Report) -> str:
     heads = ["", "tokens", "ms", "95 %", "of one", "of the floor"]
     lines = [
         f"{report['shape']}, {place['dtype']}, {place['device']}, {place['processor']}, {place['threads']} threads, "
-        f"torch {place['torch']}: the memory gives {report['bandwidth'] / 1e9:.1f} GB/s",
-        f"a prompt of {settings['prompt']} tokens, and steps behind it; medians of {settings['repeats']} turns",
+        f"torch {place['torch']}, memory bandwidth {report['bandwidth'] / 1e9:.1f} GB/s",
+        f"prompt of {settings['prompt']} tokens, and steps after it; medians of {settings['repeats']} turns",
         "",
         *columns(heads, list(_steps(report))),
     ]
@@ -254,10 +326,10 @@ def _steps(report: Report) -> Iterator[list[str]]:
 
 
 def _ratios(report: Report) -> Iterator[str]:
-    """How many times as fast ours is, of the same turn."""
+    """Speed of ours over the other's, paired by turn."""
     for name, other in report["beside"]:
         for key, seconds in report["steps"][name].items():
-            found = middle([theirs / own for own, theirs in zip(seconds, report["steps"][other][key], strict=True)])
+            found = middle([others / own for own, others in zip(seconds, report["steps"][other][key], strict=True)])
             what = key if key == PROMPT else f"{key} rows" if key != "1" else "autoregressive step"
             yield ratio_line(f"{name} / {other}, {what}", vars(found))
 

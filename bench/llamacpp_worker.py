@@ -1,14 +1,13 @@
-"""llama.cpp in a process of its own, run by the Python that has llama-cpp-python: greedy, autoregressive, in the loops
-of llama.cpp's own examples. Decoding and choosing a token are one call each into the library.
+"""A llama.cpp process, run by a Python with llama-cpp-python: greedy, autoregressive, with the loops of llama.cpp's
+examples. Decoding and sampling are one library call each.
 
-Speaks the protocol of ``ianvs_specdec.backends.process``, one request at a time. The engine's arguments are ``model``
-(a GGUF file), ``dtype``, ``threads``, ``positions`` and ``at_once``. A request's ``sampling`` has ``max_tokens`` and
-``stop_token_ids``, and with ``prompts`` and ``at_once`` these are decoded together, answered by ``outputs`` and
-``seconds``. With ``rows`` the answer is the ``seconds`` of one step of so many tokens behind the prompt, or of the
-prompt itself where there are 0.
+Uses the protocol of ``ianvs_specdec.backends.process``, one request at a time. Engine arguments: ``model`` (a GGUF
+file), ``dtype``, ``threads``, ``positions`` and ``at_once``. ``sampling`` of a request: ``max_tokens`` and
+``stop_token_ids``; with ``prompts`` and ``at_once`` the prompts are decoded concurrently, and the reply has ``outputs``
+and ``seconds``; with ``rows`` the reply has the ``seconds`` of one step of ``rows`` tokens after the prompt, or of the
+prompt itself if ``rows`` is 0.
 
-``llamacpp_worker.py quantize FILE OUT TYPE`` writes a GGUF file in another type of weights, as ``llama-quantize`` does:
-which matrices stay wider is llama.cpp's choice.
+``llamacpp_worker.py quantize FILE OUT TYPE`` quantizes a GGUF file, as ``llama-quantize`` does.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ def main() -> int:
 
     if sys.argv[1:2] == ["quantize"]:
         return quantize(c, *sys.argv[2:])
-    # The library prints: standard output is kept for answers, what it writes goes to standard error.
+    # The library prints to standard output: redirect that to standard error.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     if (sys.platform, platform.machine()) == ("linux", "x86_64"):
-        # Its kernels use AMX without asking for it: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+        # Its kernels need AMX permission: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
         ctypes.CDLL(None).syscall(158, 0x1023, 18)
     c.llama_backend_init()
     engine = json.loads(sys.stdin.readline())["engine"]
@@ -51,11 +50,11 @@ def main() -> int:
     ready = {"memory": context_of(1).held if engine["at_once"] == 1 else None}
     print(json.dumps({"ready": ready}), file=answers, flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
-        if "abort" not in asked:
-            sampling = asked["sampling"]
-            for answer in context_of(sampling.get("at_once", 1)).answer(asked["prompt"], **sampling):
-                print(json.dumps({"id": asked["id"], "finish": "stop", **answer}), file=answers, flush=True)
+        request = json.loads(line)
+        if "abort" not in request:
+            sampling = request["sampling"]
+            for answer in context_of(sampling.get("at_once", 1)).answer(request["prompt"], **sampling):
+                print(json.dumps({"id": request["id"], "finish": "stop", **answer}), file=answers, flush=True)
     return 0
 
 
@@ -68,7 +67,7 @@ def quantize(c: Any, source: str, out: str, kind: str) -> int:
 
 @dataclass
 class Sequence:
-    """A request under way: its index, what the next batch computes of it, and at which position."""
+    """A running request: its index, next tokens to compute, and their position."""
 
     index: int
     tokens: list[int]
@@ -76,8 +75,8 @@ class Sequence:
 
 
 class Context:
-    """The state of up to ``sequences`` sequences in one buffer for all: with short prompts llama.cpp is up to twice as
-    fast so as with a buffer for each. ``held``: bytes of weights and cache."""
+    """The state of up to ``sequences`` sequences in a unified KV cache, with which llama.cpp is up to twice as fast for
+    short prompts. ``held``: bytes of weights and cache."""
 
     def __init__(self, c: Any, model: Any, engine: dict[str, Any], sequences: int) -> None:
         self._c, self._sequences = c, sequences
@@ -118,8 +117,8 @@ class Context:
         return [{"tokens": output[:1], "time": first, "finish": None}, rest]
 
     def decode(self, prompts: list[list[int]], ends: set[int], limit: int) -> tuple[list[list[int]], float]:
-        """The outputs, and when the first token came. A request that ends makes room for the next; a batch has one
-        token of each, and the prompts of new ones."""
+        """The outputs, and the time of the first token. Continuous batching: a batch has one token of each running
+        request and the prompts of new ones."""
         self._clear()
         outputs: list[list[int]] = [[] for _ in prompts]
         waiting, free = deque(range(len(prompts))), list(range(self._sequences))
@@ -141,8 +140,8 @@ class Context:
         return outputs, first
 
     def step(self, prompt: list[int], rows: int) -> float:
-        """Seconds of computing ``rows`` tokens behind ``prompt`` with the logits of each, which are then dropped; of
-        computing ``prompt`` where ``rows`` is 0."""
+        """Seconds of one step of ``rows`` tokens after ``prompt``, with the logits of each; of ``prompt`` if ``rows``
+        is 0."""
         if not rows or prompt != self._prompt:
             self._clear()
             seconds = self._compute([(0, prompt, 0, [len(prompt) - 1])])
@@ -170,10 +169,10 @@ class Context:
             chosen.append(token)
         return chosen
 
-    def _compute(self, asked: list[tuple[int, list[int], int, list[int]]]) -> float:
-        """Seconds for tokens of several sequences: (its number, tokens, position of the first, whose logits)."""
+    def _compute(self, parts: list[tuple[int, list[int], int, list[int]]]) -> float:
+        """Compute tokens of several sequences: (id, tokens, first position, rows with logits). Returns seconds."""
         batch, row = self._batch, 0
-        for number, tokens, position, wanted in asked:
+        for number, tokens, position, wanted in parts:
             for i, token in enumerate(tokens):
                 batch.token[row + i], batch.pos[row + i] = token, position + i
                 batch.n_seq_id[row + i], batch.seq_id[row + i][0], batch.logits[row + i] = 1, number, 0

@@ -1,10 +1,9 @@
-"""``python -m bench.many``: token/s of the whole with several requests under way at once, ours beside its peers.
+"""``python -m bench.many``: total token/s with several concurrent requests, ours and other implementations.
 
-The same prompts for all, greedy. A round is a batch of them: all are there from the start, as many as a row says are
-under way at once, and who ends makes room for the next. The rows take turns, round by round, so that drift of the
-machine hits all alike. With ``--length`` each method has a row for each of these speculation lengths, and a policy is
-held against the best fixed length in hindsight. Prints a table and writes ``many.json`` and ``many.csv`` into the
-output folder.
+Greedy, with the same prompts for all. A round is a batch of prompts, all submitted at the start; a row limits how many
+run concurrently. Rows are interleaved by round. ``--length`` adds a row per method and speculation length, and compares
+policies with the best fixed length in hindsight. Prints a table and writes ``many.json`` and ``many.csv`` to the output
+folder.
 """
 
 from __future__ import annotations
@@ -39,32 +38,32 @@ from ianvs_specdec.benchmarks.files import positive
 
 if TYPE_CHECKING:
     from bench.methods import Method
-    from bench.prompts import Request
+    from bench.options import Request
     from ianvs_specdec.engine.length import Length
 
 AT_ONCE = (1, 4, 8, 16)
 FIXED = "fixed:"
 BATCHES_OF = 2
-"""Requests of a batch for each concurrent one: with fewer, most of a round would be its end."""
+"""Requests of a batch per concurrent request: with fewer, most of a round would be its tail."""
 
 
 @dataclass
 class Round:
-    """A batch decoded once: each request's new tokens, and the seconds until the last one's end."""
+    """A batch decoded once: new tokens per request, and total seconds."""
 
     outputs: list[list[int]]
     seconds: float
 
     @property
     def rate(self) -> float:
-        """Tokens per second of the whole."""
+        """Total tokens per second."""
         return sum(map(len, self.outputs)) / self.seconds
 
 
 @dataclass
 class Row:
-    """``serve(batch)`` decodes it with ``at_once`` concurrent requests. Its outputs are compared with those of the row
-    ``like``."""
+    """``serve(batch)`` decodes a batch with ``at_once`` concurrent requests. ``like``: the row with the reference
+    outputs."""
 
     name: str
     at_once: int
@@ -85,8 +84,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     shared(parser)
     add = parser.add_argument
-    add("--at-once", type=numbers, default=list(AT_ONCE), metavar="A,B", help="requests under way (1,4,8,16)")
-    add("--limit", type=positive, default=32, metavar="N", help="prompts of each file, spread evenly over it (32)")
+    add("--at-once", type=numbers, default=list(AT_ONCE), metavar="A,B", help="concurrent requests (1,4,8,16)")
+    add("--limit", type=positive, default=32, metavar="N", help="prompts per file, spread evenly (32)")
     add("--length", action="append", default=[], metavar="L", help="goodput, fixed:4, ...; repeatable (the methods')")
     parser.set_defaults(medusa=None, dflash=None, draft=None, datastore=None, methods=None, official=None)
     return with_defaults(parser.parse_args(argv))
@@ -96,7 +95,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     model, tokenizer = load(options)
     requests = requests_of(options, model, tokenizer)
     count = max(1, len(requests) // (BATCHES_OF * max(options.at_once)))
-    # Each batch has its share of every file.
+    # Each batch has prompts of every file.
     batches = [requests[number::count] for number in range(count)]
     failed: dict[str, str] = {}
     with ExitStack() as stack:
@@ -128,26 +127,26 @@ def _own_rows(options: argparse.Namespace, model: Any) -> Iterator[Row]:
 
 
 def _ours(options: argparse.Namespace, method: Method, name: str, suffix: str) -> Iterator[Row]:
-    """One of our methods on the engine that serves many, once for each length and number at once."""
+    """One of our methods on the batching engine, once per length and concurrency."""
     from ianvs_specdec import lengths
     from ianvs_specdec.engine.loop import Engine
 
     def serve(length: Length, at_once: int, batch: Sequence[Request]) -> Round:
         started = time.perf_counter()
         engine = Engine(method.target, length, max_batch_size=at_once)
-        asked = [method.request(request.ids, task=request.task) for request in batch]
-        for request in asked:
+        submitted = [method.request(request.ids, task=request.task) for request in batch]
+        for request in submitted:
             engine.add(request)
         while engine.busy:
             engine.step()
-        return Round([request.result().token_ids for request in asked], time.perf_counter() - started)
+        return Round([request.result().token_ids for request in submitted], time.perf_counter() - started)
 
     named = [(f" {length}", length) for length in options.length]
     if name == "autoregressive" or not named:
         named = [("", method.length)]
     for addition, length in named:
         for at_once in options.at_once:
-            # A length of its own for each row, for all its rounds: a server's lives as long as the server.
+            # One length policy per row for all rounds, as in a server.
             served = functools.partial(serve, lengths.create(length), at_once)
             yield Row(f"ours {name}{suffix}{addition}", at_once, served, method.target.kind, REFERENCE + suffix)
 
@@ -221,12 +220,12 @@ def _rate(rounds: list[Round]) -> Estimate:
 
 
 def _ratio(rounds: list[Round], baseline: list[Round]) -> Estimate:
-    """Of the same batches, one just after the other."""
+    """Median ratio of rates, paired by batch."""
     return middle([own.rate / other.rate for own, other in zip(rounds, baseline, strict=True)])
 
 
 def _same(rounds: list[Round], reference: list[Round]) -> float:
-    """The share of outputs that are those of the reference."""
+    """The share of outputs that equal the reference."""
     equal = [
         own == other
         for done, expected in zip(rounds, reference, strict=True)
@@ -236,7 +235,7 @@ def _same(rounds: list[Round], reference: list[Round]) -> float:
 
 
 def _hindsight(found: dict[tuple[str, int], list[Round]], options: argparse.Namespace) -> list[tuple[str, str, int]]:
-    """Each policy's row beside the best of the method's fixed lengths and none."""
+    """Each policy's row, and the best row of the method's fixed lengths and of no drafts."""
     pairs = []
     for name, n in found:
         method, _, length = name.rpartition(" ")
@@ -261,8 +260,8 @@ def table(report: Report) -> str:
         *columns(heads, list(map(_cells, report["rows"]))),
         *(f"{name} failed: {reason}" for name, reason in report["failed"].items()),
         "",
-        f"over {least}: over the same method with {least} at once",
-        f"same output: as {REFERENCE} (of ours in 8 or 4 bits: that in as many) with {least}",
+        f"over {least}: relative to the same method with {least} at once",
+        f"same output: as {REFERENCE} with {least} (quantized: as that of the same quantization)",
         *(
             ratio_line(f"{ratio['method']} / {ratio['baseline']}, {ratio['at_once']} at once", ratio)
             for ratio in report["ratios"]

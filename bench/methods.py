@@ -1,4 +1,4 @@
-"""The rows of ``bench``: our methods, each with the settings it is best at, and their peers."""
+"""The rows of ``bench``: our methods with their best settings, and other implementations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import torch
 
 from bench import peers
 from bench.command import AUTOREGRESSIVE, attempted, interleaved
-from bench.options import override
+from bench.options import Request, override
 from bench.peers import LLAMACPP, Peer
-from bench.prompts import Request
 from bench.statistics import Run
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.errors import unknown
@@ -39,9 +38,9 @@ def unknown_memory() -> None:
 
 @dataclass
 class Contestant:
-    """A row: ``decode(request)`` returns a run; ``measure`` fills in seconds and forwards where they are 0. ``memory``:
-    bytes of its weights and caches; ``resident``: the most memory of its own process. ``target``: the kind of our
-    engine's target; ``baseline``: the row that its speed-up is over."""
+    """A row. ``decode`` returns a run, in which ``measure`` sets seconds and forwards that are 0. ``memory``: bytes of
+    weights and caches. ``resident``: peak memory of a separate process. ``target``: kind of our engine's target.
+    ``baseline``: the row that the speed-up is relative to."""
 
     name: str
     decode: Callable[[Request], Run]
@@ -52,8 +51,7 @@ class Contestant:
 
 
 class Method:
-    """One of our methods on a target. ``settings`` are its options, ``length`` among them. Answers are greedy, and end
-    at ``eos_ids`` or after ``max_tokens``."""
+    """One of our methods on a target, greedy. ``settings``: its options, including ``length``."""
 
     def __init__(
         self, target: Target, name: str, settings: Mapping[str, Any], eos_ids: list[int], max_tokens: int
@@ -67,19 +65,19 @@ class Method:
         self._longest: list[int] = []
 
     def request(self, ids: list[int], **options: Any) -> EngineRequest:
-        """A request with a drafter of its own."""
+        """A request with a separate drafter."""
         return EngineRequest(self.target, self.drafter.fork(), ids, self.sampling, eos_ids=self.eos_ids, **options)
 
     def decode(self, request: Request) -> Run:
-        """One request alone. The drafter keeps what it learns."""
+        """Decode one request. The drafter keeps its state."""
         self._longest = max(self._longest, request.ids, key=len)
         result = self._decoded(request.ids, task=request.task)
         prefills = 0 if self.drafter.roots_in_prompt and len(request.ids) > 1 else 1
         return Run(result.token_ids, 0.0, len(result.trace.steps) + prefills, prefills, result.trace.ttft)
 
     def memory(self, model: Any) -> int:
-        """Bytes that are held while the longest prompt is decoded once more: at its end a request frees its cache. The
-        ``model`` has weights of its own, which the target has copied."""
+        """Peak bytes while the longest prompt is decoded again, since a request frees its cache at its end. The weights
+        of ``model``, which the target has copied, are not counted."""
         found: list[int] = []
 
         def look(_: list[int]) -> None:
@@ -100,8 +98,8 @@ class Method:
 def lineup(
     options: argparse.Namespace, model: Any, eos_ids: list[int], positions: int, stack: ExitStack
 ) -> list[Contestant]:
-    """The rows; all outputs are compared with that of the first. ``positions``: the longest context; ``stack`` ends
-    the peers' processes."""
+    """The rows. The first has the reference output. ``positions``: the longest context. ``stack`` ends the processes of
+    other implementations."""
     limit = options.max_new_tokens
     entries = [generate(model, GENERATE, eos_ids, limit), *_ours(options, model, eos_ids)]
     draft = int(drafters.default_length("prompt_lookup").partition(":")[2])
@@ -137,7 +135,7 @@ def _ours(options: argparse.Namespace, model: Any, eos_ids: list[int]) -> Iterat
 
 
 def generate(model: Any, name: str, eos_ids: list[int], max_tokens: int, **settings: Any) -> Contestant:
-    """``model.generate``, greedy; ``settings`` choose its mode."""
+    """``model.generate``, greedy; ``settings`` select its mode."""
     largest_cache = [0]
 
     def decode(request: Request) -> Run:
@@ -158,14 +156,14 @@ def generate(model: Any, name: str, eos_ids: list[int], max_tokens: int, **setti
         seconds = time.perf_counter() - started
         largest_cache[0] = max(largest_cache[0], tensor_bytes(output.past_key_values))
         new = output.sequences[0, len(request.ids) :].tolist()
-        # Its first pass verifies the first draft together with the prompt.
+        # The first pass also verifies the first draft.
         return Run(new, seconds, 0, prefills=0, ttft=watcher.time - started)
 
     return Contestant(name, decode, lambda: tensor_bytes(model, settings) + largest_cache[0])
 
 
 class FirstToken:
-    """A streamer for ``generate`` that notes the time of the first tokens: it is given the prompt, then all others."""
+    """A streamer for ``generate`` that records the time of the first tokens after the prompt."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -188,8 +186,8 @@ def peer(options: argparse.Namespace, driver: Peer, name: str, eos_ids: list[int
 
 
 def _published(options: argparse.Namespace, eos_ids: list[int], stack: ExitStack) -> Iterator[Contestant]:
-    """eagle-llm and lade, each beside ``generate`` of its environment. eagle-llm 1.2.1 has the static tree of EAGLE-1
-    and takes any other fixed one."""
+    """eagle-llm and lade, and ``generate`` of their environments. eagle-llm 1.2.1 has the static tree of EAGLE-1 and
+    accepts other fixed trees."""
     rows: dict[str, dict[str, Any]] = {
         "eagle-llm": {"static": STATIC, "chain of 7": CHAIN},
         "lade": {_shape(settings): settings for settings in LOOKAHEADS},
@@ -206,7 +204,7 @@ def _shape(settings: Mapping[str, int]) -> str:
 
 
 def ratios(names: list[str]) -> list[tuple[str, str]]:
-    """Pairs whose speed ratio is printed besides the speed-up over our autoregressive decoding."""
+    """Pairs of rows whose speed ratio is printed."""
     pairs = [(AUTOREGRESSIVE, GENERATE)]
     pairs += [(name, AUTOREGRESSIVE) for name in names if name.startswith(f"{AUTOREGRESSIVE} ")]
     pairs += [(name, GENERATE) for name in names if name.startswith("ours eagle")]
@@ -224,8 +222,8 @@ def ratios(names: list[str]) -> list[tuple[str, str]]:
 
 
 def methods(options: argparse.Namespace, quantization: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name of the row (method first, then what distinguishes it) and options of the method. Models in few bits are
-    measured alone and with chains."""
+    """Name of the row (method, then variant) and options of the method. Quantized models are measured autoregressive
+    and with chains."""
     given = _given(options)
     chosen = [drafters.resolve(name) for name in options.methods or ()] or [name for name, _ in given]
     known = {name.partition(" ")[0] for name, _ in given} | {name for name, _ in given}
@@ -241,7 +239,7 @@ def methods(options: argparse.Namespace, quantization: str | None = None) -> Ite
 
 
 def _given(options: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
-    """Every method that has what it needs."""
+    """Every method whose files are given."""
     given: list[tuple[str, dict[str, Any]]]
     given = [("autoregressive", {}), ("prompt_lookup", {}), ("lookahead", {}), ("recycling", {})]
     datastore = {"datastore": str(options.datastore)} if options.datastore else {}
@@ -267,7 +265,7 @@ def _given(options: argparse.Namespace) -> list[tuple[str, dict[str, Any]]]:
 def measure(
     model: Any, entries: list[Contestant], requests: list[Request], repeats: int, failed: dict[str, str]
 ) -> dict[str, list[list[Run]]]:
-    """Per name, per prompt, the repeats, ``interleaved``, after a warm-up. A row that fails is not asked again."""
+    """The runs by name, prompt and repeat, ``interleaved``, after a warm-up. A failed row is not repeated."""
     forwards = [0]
 
     def count(*_: Any) -> None:

@@ -1,16 +1,16 @@
-"""Options of the commands that measure a model's methods: model, heads, peers, prompts."""
+"""Options of the commands that measure methods: model, heads, other implementations, prompts."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.command import EXAMPLE, SETS, words
-from bench.prompts import Request, read_requests
 from ianvs_specdec.backends.quantization import BUILT_IN
-from ianvs_specdec.benchmarks.files import positive
+from ianvs_specdec.benchmarks.files import positive, read_json_lines, sample_evenly
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import ENGINES
@@ -19,16 +19,16 @@ CHAIN = ("depth=9", "length=confidence:0.4")
 
 
 def shared(parser: argparse.ArgumentParser) -> None:
-    """The options that these commands have in common."""
+    """Add the common options."""
     add = parser.add_argument
     add("--model", type=Path, metavar="DIR", help="target (default: the embedded cloud model with its heads)")
     add("--eagle", type=Path, action="append", default=[], metavar="DIR", help="EAGLE head of the target; repeatable")
-    add("--vllm", metavar="PYTHON", help="Python of an environment that has vLLM, to measure it as well")
-    add("--llamacpp", metavar="PYTHON", help="the same of llama-cpp-python")
+    add("--vllm", metavar="PYTHON", help="Python of an environment with vLLM, to measure it too")
+    add("--llamacpp", metavar="PYTHON", help="the same for llama-cpp-python")
     types = ("f32", "f16", "bf16", "q8_0", "q4_0")
     add("--gguf-type", choices=types, help="weights of llama.cpp (as --dtype)")
-    add("--engine", choices=ENGINES, default="auto", help="what computes our rows (auto: the native step, if it can)")
-    more = "ours in int8, int4 or both as well, alone and with EAGLE"
+    add("--engine", choices=ENGINES, default="auto", help="engine of our rows (auto: the native step, if possible)")
+    more = "also ours in int8, int4 or both, alone and with EAGLE"
     add("--quantization", type=words(*BUILT_IN), default=[], metavar="A,B", help=more)
     add("--prompts", type=Path, action="append", metavar="FILE", help="questions; repeatable (the embedded sets)")
     add("--set", action="append", default=[], metavar="METHOD.K=V", help="an option of a method; repeatable")
@@ -41,13 +41,13 @@ def shared(parser: argparse.ArgumentParser) -> None:
 
 
 def with_defaults(options: argparse.Namespace) -> argparse.Namespace:
-    """Without a model of the user's own: the embedded one with everything that was made for it."""
+    """Fill in the defaults: the embedded model with its heads."""
     options.prompts = options.prompts or list(SETS)
     if options.model is None:
         models = EXAMPLE / "models"
         options.model = models / "cloud"
         options.eagle = options.eagle or [head for head in sorted(models.glob("cloud-eagle*")) if head.is_dir()]
-        # As in the example: these heads know well how sure they are.
+        # As in the example: these heads are well calibrated.
         options.set = [f"eagle {head.name} chain.{value}" for head in options.eagle for value in CHAIN] + options.set
         options.medusa = options.medusa or models / "cloud-medusa"
         options.dflash = options.dflash or models / "cloud-dflash"
@@ -57,7 +57,7 @@ def with_defaults(options: argparse.Namespace) -> argparse.Namespace:
 
 
 def override(item: str) -> tuple[str, str, Any]:
-    """Method (or row), option and value of ``--set METHOD.key=value``."""
+    """Method or row, option and value of ``--set METHOD.key=value``."""
     place, equals, text = item.partition("=")
     name, dot, key = place.rpartition(".")
     if not (equals and dot and name):
@@ -69,7 +69,7 @@ def override(item: str) -> tuple[str, str, Any]:
 
 
 def load(options: argparse.Namespace) -> tuple[Any, Any]:
-    """The model and its tokenizer (None without one)."""
+    """The model and its tokenizer, or None without one."""
     import torch
     from transformers import AutoTokenizer
 
@@ -96,7 +96,60 @@ def eos_of(model: Any) -> list[int]:
 
 
 def requests_of(options: argparse.Namespace, model: Any, tokenizer: Any) -> list[Request]:
-    """``options.limit`` questions of each file that leave room for an answer."""
+    """``options.limit`` questions per file that leave room for an answer."""
     window = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 20
     room = window - options.max_new_tokens
     return [request for file in options.prompts for request in read_requests(file, tokenizer, options.limit, room)]
+
+
+PROMPT_KEYS = ("prompt", "question", "query", "turns")
+TASK_KEYS = ("category", "group", "subject", "task")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt and its task, "" if unknown."""
+
+    ids: list[int]
+    task: str
+
+
+def read_requests(path: Path, tokenizer: Any, limit: int, room: int) -> list[Request]:
+    """At most ``limit`` prompts of at most ``room`` tokens, spread evenly over the file. Text is rendered with the
+    tokenizer's chat template, if any."""
+    encoded = [
+        Request(content if isinstance(content, list) else _encode(content, tokenizer), task)
+        for content, task in read_rows(path)
+    ]
+    fitting = [request for request in encoded if 0 < len(request.ids) <= room]
+    if not fitting:
+        raise UserError(f"--prompts {path} has no prompt of at most {room} tokens")
+    return sample_evenly(fitting, limit)
+
+
+def read_rows(path: Path, limit: int | None = None) -> list[tuple[Any, str]]:
+    """Prompt and task of ``limit`` lines, spread evenly over the file (default: all).
+
+    A line has ``prompt`` (token ids or text), ``question`` (text, or an object with ``turns``), ``query`` or ``turns``;
+    the first of several turns is used. The task is ``category``, ``group``, ``subject`` or ``task``.
+    """
+    rows = []
+    for number, row in read_json_lines(path):
+        found = next((row[key] for key in PROMPT_KEYS if row.get(key)), None)
+        question = found if isinstance(found, dict) else {"turns": found}
+        task = next((str(place[key]) for place in (row, question) for key in TASK_KEYS if place.get(key)), "")
+        prompt = question.get("turns")
+        if not prompt:
+            raise UserError(f"{path}:{number}: no prompt, question, query or turns in this line")
+        rows.append((prompt[0] if isinstance(prompt, list) and isinstance(prompt[0], str) else prompt, task))
+    return sample_evenly(rows, limit)
+
+
+def _encode(text: str, tokenizer: Any) -> list[int]:
+    if tokenizer is None:
+        raise UserError("the prompts are text and the model folder has no tokenizer: use token ids")
+    if not tokenizer.chat_template:
+        return tokenizer(text).input_ids
+    messages = [{"role": "user", "content": text}]
+    chat = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    return tokenizer(chat, add_special_tokens=False).input_ids

@@ -1,7 +1,7 @@
-"""llama.cpp, vLLM, eagle-llm and lade, each in a process of the environment that has it.
+"""llama.cpp, vLLM, eagle-llm and lade, each in a process of its environment.
 
-vLLM and the published packages run in the workers of their back ends, llama.cpp in ``llamacpp_worker.py``. All speak
-the protocol of ``ianvs_specdec.backends.process``.
+vLLM and the published packages use the workers of their back ends, llama.cpp uses ``llamacpp_worker.py``, all with the
+protocol of ``ianvs_specdec.backends.process``.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ LLAMACPP_WORKER = Path(__file__).with_name("llamacpp_worker.py")
 VLLM_WORKER = PUBLISHED.parents[1] / "vllm" / "worker.py"
 GGUF_TYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 QUANTIZED_TYPES = {"int8": "q8_0", "int4": "q4_0"}
-"""llama.cpp's type of weights of the same width as ours."""
+"""Our quantization -> llama.cpp's type of the same width."""
 PACKAGES = {"eagle-llm": "venv-eagle", "lade": "venv-lade"}
-"""Package -> its environment in the folder ``--official``, with the transformers that it was written for."""
+"""Package -> its environment in the folder ``--official``."""
 BLOCKS = 512
-"""Positions by which vLLM's cache may be larger than asked: its blocks are coarse."""
+"""Positions added to vLLM's cache, since its blocks are large."""
 
 Lines = list[Mapping[str, Any]]
 
 
 class Peer:
-    """A worker, started when it is first asked, so that one that cannot start fails as its row does."""
+    """A worker process, started by the first request, so that a failed start fails its row."""
 
     def __init__(self, name: str, command: Sequence[str], arguments: Mapping[str, Any], threads: int) -> None:
         self.name = name
@@ -51,13 +51,13 @@ class Peer:
             self._worker.close()
 
     def start(self) -> WorkerProcess:
-        """The running worker. Raises ``UserError`` where it does not start."""
+        """The running worker. Raises UserError if it does not start."""
         if self._worker is None:
             self._worker = WorkerProcess(self.name, self._command, self._arguments, environment(self._threads))
         return self._worker
 
     def ask(self, prompt: list[int], **sampling: Any) -> Lines:
-        """The lines that answer the request."""
+        """The reply lines of a request."""
         lines: Lines = []
 
         def take(line: Mapping[str, Any]) -> bool:
@@ -70,9 +70,9 @@ class Peer:
     def decode(self, prompt: list[int], max_tokens: int, eos_ids: list[int], **more: Any) -> Run:
         """One prompt, greedy."""
         self.start()
-        asked = time.monotonic()
+        requested = time.monotonic()
         lines = self.ask(prompt, max_tokens=max_tokens, stop_token_ids=eos_ids, **more)
-        started = lines[-1].get("started", asked)
+        started = lines[-1].get("started", requested)
         tokens = [token for line in lines for token in line["tokens"]]
         first = next(line["time"] for line in lines if line["tokens"]) - started
         prefills, steps = _prefills_and_steps(lines, len(tokens))
@@ -81,7 +81,7 @@ class Peer:
     def decode_all(
         self, prompts: Sequence[list[int]], at_once: int, max_tokens: int, eos_ids: list[int]
     ) -> tuple[list[list[int]], float]:
-        """The outputs, with ``at_once`` requests under way, and the seconds until the last one's end."""
+        """Outputs and total seconds with ``at_once`` concurrent requests."""
         self.start()
         started = time.monotonic()
         with ThreadPoolExecutor(at_once) as pool:
@@ -93,7 +93,7 @@ class Peer:
         return self._worker.ready.get("memory") if self._worker is not None else None
 
     def resident(self) -> int | None:
-        """The most memory that the process has had, in bytes; None on systems that do not tell."""
+        """Peak resident memory of the process in bytes; None if unknown."""
         if self._worker is None:
             return None
         try:
@@ -104,7 +104,7 @@ class Peer:
 
 
 def _prefills_and_steps(lines: Lines, tokens: int) -> tuple[int, int]:
-    """Passes over the prompt that verify nothing, and steps. Where nothing is drafted each further token is a step."""
+    """Number of prefills, and of steps; without drafts each further token is a step."""
     drafts = lines[-1].get("drafts")
     if isinstance(drafts, Mapping):
         counts = [len(line["tokens"]) for line in lines]
@@ -113,7 +113,7 @@ def _prefills_and_steps(lines: Lines, tokens: int) -> tuple[int, int]:
 
 
 class LlamaCpp(Peer):
-    """llama.cpp serves many requests in a loop of its own, and computes single steps."""
+    """llama.cpp batches requests itself, and computes single steps."""
 
     def decode_all(
         self, prompts: Sequence[list[int]], at_once: int, max_tokens: int, eos_ids: list[int]
@@ -122,7 +122,7 @@ class LlamaCpp(Peer):
         return answer["outputs"], answer["seconds"]
 
     def step(self, prompt: list[int], rows: int) -> float:
-        """Seconds of one step of ``rows`` tokens after the prompt; of the prompt itself where there are 0."""
+        """Seconds of one step of ``rows`` tokens after the prompt; of the prompt itself if ``rows`` is 0."""
         (answer,) = self.ask(prompt, rows=rows)
         return float(answer["seconds"])
 
@@ -138,8 +138,8 @@ def llamacpp(
 
 
 def gguf(options: argparse.Namespace, folder: Path, kind: str) -> Path:
-    """The model in ``folder`` as a file of a type of weights, made in the output folder. What ``export_gguf`` does not
-    write, llama.cpp makes of what it does."""
+    """Export the model in ``folder`` to the output folder with weights of type ``kind``. llama.cpp quantizes to types
+    that ``export_gguf`` does not support."""
     options.out.mkdir(parents=True, exist_ok=True)
     file: Path = options.out / f"{folder.resolve().name}-{kind}.gguf"
     if kind in TYPES:
@@ -155,8 +155,8 @@ def gguf(options: argparse.Namespace, folder: Path, kind: str) -> Path:
 
 
 def vllm(options: argparse.Namespace, head: Path | None, positions: int, stack: ExitStack, at_once: int = 1) -> Peer:
-    """vLLM with a head or autoregressive, for up to ``at_once`` requests of ``positions`` tokens; ``stack`` ends it. It
-    computes every prompt anew, as all others do: its cache of prefixes would answer what it has read before."""
+    """vLLM with a head or autoregressive, for up to ``at_once`` requests of ``positions`` tokens; ``stack`` ends it.
+    Its prefix cache is off, since the others have none."""
     layout = json.loads((options.model / "config.json").read_text(encoding="utf-8"))
     heads = layout.get("num_key_value_heads") or layout["num_attention_heads"]
     head_dim = layout.get("head_dim") or layout["hidden_size"] // layout["num_attention_heads"]
@@ -168,7 +168,7 @@ def vllm(options: argparse.Namespace, head: Path | None, positions: int, stack: 
         "max_num_seqs": at_once,
     }
     if options.device == "cpu":
-        # Room for the sequences in the model's layers and those of a head, twice.
+        # Twice the size of the sequences in the layers of the model and a head.
         width = 4 if options.dtype == "float32" else 2
         layers = layout["num_hidden_layers"] + 4
         room = 2 * at_once * (positions + BLOCKS)
@@ -181,7 +181,7 @@ def vllm(options: argparse.Namespace, head: Path | None, positions: int, stack: 
 
 
 def published(options: argparse.Namespace, package: str, eos_ids: list[int], stack: ExitStack) -> Peer:
-    """A published package, unpatched, in its environment below ``--official``. Raises ``UserError`` without one."""
+    """An unpatched package in its environment in ``--official``. Raises UserError without one."""
     from ianvs_specdec.backends.official.layout import convert_head, convert_model
 
     python = options.official / PACKAGES[package] / "bin" / "python"
@@ -197,7 +197,7 @@ def published(options: argparse.Namespace, package: str, eos_ids: list[int], sta
 
 
 def eagle_head(options: argparse.Namespace) -> Path:
-    """The head that eagle-llm can run: one of EAGLE-1 or EAGLE-2."""
+    """The first head of EAGLE-1 or EAGLE-2, which eagle-llm supports."""
     for head in options.eagle:
         if not is_eagle3(head):
             return Path(head)

@@ -1,8 +1,8 @@
-"""``python -m bench.replay --data mmlu_test.jsonl.gz``: what it takes ``ianvs`` to replay a large job.
+"""``python -m bench.replay --data mmlu_test.jsonl.gz``: cost of replaying a large job with ``ianvs``.
 
-Copies the example, converts the questions, fills the journal with answers that no model had to give, and times the
-command, each time in a fresh process, until the leaderboard is written. Prints wall and processor seconds, the peak of
-resident memory, and how many times what ``json.loads`` takes over the job's answers.jsonl.
+Copies the example, converts the questions, fills the journal with synthetic answers, and times the command in a fresh
+process until the leaderboard is written. Prints wall and processor seconds, peak resident memory, and the wall time
+relative to ``json.loads`` of the job's answers.jsonl.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from ianvs_specdec.records.identity import machine
 
 JOB = Path("examples") / EXAMPLE.name
 TOKENS = 20
-"""Of an answer."""
+"""Tokens per answer."""
 
 
 class InstantLLM(engine_backend("autoregressive")):  # type: ignore[misc]
-    """Stands in for the back end ``autoregressive``, whose answers it forges: one token per chunk and step."""
+    """Replaces the back end ``autoregressive`` with synthetic answers: one token per chunk and step."""
 
     def load(self) -> None:
         """Nothing to load."""
@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     options = _arguments(argv)
     with tempfile.TemporaryDirectory(prefix="bench-replay-") as name:
         folder = Path(name)
-        # In a process of its own: what this one holds would be counted as memory of the commands it starts.
+        # In a separate process, whose memory does not count for the measured commands.
         maker = multiprocessing.get_context("spawn").Process(target=prepare, args=(folder, options.data, options.rows))
         maker.start()
         maker.join()
@@ -99,7 +99,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def prepare(folder: Path, data: Path, limit: int | None) -> None:
-    """Make ``folder`` a place to start ``ianvs`` in: the example with one test case, and a journal that answers it."""
+    """Set up ``folder`` for ``ianvs``: the example with one test case, and a journal with its answers."""
     from ianvs_specdec.backends import BACKENDS
     from ianvs_specdec.commands.cli import main as specdec
     from ianvs_specdec.plugin.models import EdgeModel
@@ -114,7 +114,7 @@ def prepare(folder: Path, data: Path, limit: int | None) -> None:
         raise SystemExit(1)
     model = folder / "model"
     model.mkdir()
-    # Looked at to tell models apart, never loaded.
+    # Only identified, never loaded.
     (model / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
     (model / "tokenizer.json").write_text("{}", encoding="utf-8")
     save_file({"wte.weight": np.zeros((1, 1), np.float32)}, model / "model.safetensors")
@@ -130,7 +130,7 @@ def prepare(folder: Path, data: Path, limit: int | None) -> None:
 
 
 class _Dataset:
-    """What a dataset processor is given."""
+    """The input of a dataset processor."""
 
     def __init__(self, path: Path) -> None:
         with path.open(encoding="utf-8") as file:
@@ -139,7 +139,7 @@ class _Dataset:
 
 
 def _configure(folder: Path, rows: Path, model: Path) -> dict[str, Any]:
-    """Edit the YAML files; the edge model's settings."""
+    """Edit the YAML files; returns the edge model's settings."""
 
     def edit(path: str, change: Callable[[Any], object]) -> Any:
         file = folder / JOB / path
@@ -170,10 +170,10 @@ def _configure(folder: Path, rows: Path, model: Path) -> dict[str, Any]:
 
 
 def measure(folder: Path) -> tuple[float, ...]:
-    """Run the job in ``folder`` in a fresh process: wall, user and system seconds, the peak of resident memory (10^6
-    bytes), and wall seconds over those of ``json.loads``."""
+    """Run the job in ``folder`` in a fresh process. Returns wall, user and system seconds, peak resident memory in MB,
+    and wall seconds over those of ``json.loads``."""
     command = [sys.executable, "-m", "core.cmd.start", "-f", str(JOB / "benchmarkingjob.yaml")]
-    # Set by a job that ran in this process, IANVS_FRESH would have the journal ignored.
+    # IANVS_FRESH, set by an earlier job of this process, would disable the journal.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("IANVS_")}
     with (folder / "output.txt").open("wb") as output:
         started = time.perf_counter()
@@ -188,7 +188,7 @@ def measure(folder: Path) -> tuple[float, ...]:
 
 
 def _replayed(folder: Path) -> int:
-    """How many rows the last run took from the journal; all, or the measurement means nothing."""
+    """Number of replayed rows of the last run. Exits unless all rows were replayed."""
     (path,) = (folder / "workspace").rglob("environment.json")
     run: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))["run"]
     if run["replayed"] != run["queries"]:
@@ -197,7 +197,7 @@ def _replayed(folder: Path) -> int:
 
 
 def _parsing(folder: Path) -> float:
-    """Seconds that ``json.loads`` takes over the lines of the job's answers."""
+    """Seconds of ``json.loads`` of the job's answers."""
     (path,) = (folder / "workspace").rglob("answers.jsonl")
     lines = path.read_bytes().splitlines()
     started = time.perf_counter()

@@ -1,15 +1,15 @@
-"""``python -m bench.soak --minutes 10``: whether ``specdec serve`` holds out.
+"""``python -m bench.soak --minutes 10``: endurance test of ``specdec serve``.
 
-Starts the server on the loopback interface and keeps ``--at-once`` clients asking. Their questions are short and long,
-greedy and sampled, answered whole and in pieces, and a fifth of the clients leave before their answer is there. Prints,
-ten times, what the clients counted and the server's resident memory.
+Starts the server on the loopback interface with ``--at-once`` clients, which send requests without pause: short and
+long, greedy and sampled, streamed and not. A fifth of them disconnect early. Prints the clients' counts and the
+server's resident memory ten times.
 
-Refusals need more clients than the server has room for: ``--at-once 400``, as it works on 64 and lets 256 wait.
+For refusals, use more clients than the server admits: ``--at-once 400`` (64 run, 256 wait).
 
-The exit code is 1 where an answer was lost or not whole, the server counted other outcomes than its clients, a sequence
-was left in its engine, or its memory grew in the second half of the time: in the first half it warms up.
+The exit code is 1 if an answer was lost or incomplete, the server counted other outcomes than its clients, a sequence
+was leaked, or memory grew in the second half of the time (the first half is the warm-up).
 
-What stands behind ``--`` is handed to ``specdec serve``; without it the example's cloud model drafts with EAGLE.
+Arguments after ``--`` are passed to ``specdec serve``; by default the example's cloud model drafts with EAGLE.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from ianvs_specdec.load.servers import StartedServer
 SETTINGS = EXAMPLE / "testalgorithms" / "query-routing" / "cloud_settings.yaml"
 EAGLE = ("--settings", str(SETTINGS), "--backend", "EagleSpecDec")
 LEAVING = 0.2
-"""The share of the clients that leave."""
+"""Share of requests that disconnect early."""
 REFUSED = 0.2
-"""Seconds that a client waits after it was refused."""
+"""Seconds that a client waits after a refusal."""
 LONGEST = 600.0
-"""Seconds that one answer may take before it counts as lost."""
+"""Seconds after which an answer counts as lost."""
 GROWTH = 0.05
-"""By which resident memory may differ without having grown: allocators keep some of what they were given back."""
+"""Tolerance for resident memory, since allocators keep freed memory."""
 LINES = 10
 CHAT = "/v1/chat/completions"
 
 
 class Clients:
-    """Threads that ask without a pause until they are stopped."""
+    """Threads that send requests until they are stopped."""
 
     def __init__(self, server: StartedServer, number: int, tokens: int) -> None:
         self._server, self._tokens = server, tokens
@@ -92,14 +92,14 @@ class Clients:
         with closing(http.client.HTTPConnection(address, timeout=LONGEST)) as connection:
             connection.request("POST", CHAT, json.dumps(body), {"Content-Type": "application/json"})
             if leaves:
-                # Anywhere: in the queue, while the prompt is read, between two tokens.
+                # In the queue, during the prefill, or between two tokens.
                 time.sleep(chance.random() ** 4)
                 return "left"
             return _received(connection.getresponse(), streamed)
 
 
 def _received(response: http.client.HTTPResponse, streamed: bool) -> str:
-    """The outcome of a request. Raises ValueError or LookupError for an answer that is not whole."""
+    """The outcome of a request. Raises ValueError or LookupError for an incomplete answer."""
     text = response.read().decode()
     if response.status == 429:
         return "queue full"
@@ -134,7 +134,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _soaked(server: StartedServer, options: argparse.Namespace) -> list[str]:
-    """What was wrong."""
+    """Run the test; returns the errors."""
     process, memory = psutil.Process(server.pid), list[float]()
     print(f"{options.at_once} clients for {options.minutes:g} minutes, resident memory {_megabytes(process):.0f} MB")
     clients = Clients(server, options.at_once, options.tokens)
@@ -176,7 +176,7 @@ def _line(counts: collections.Counter[str]) -> str:
 
 
 def _left(server: StartedServer) -> list[str]:
-    """What the engine still has, a little after the last client is gone."""
+    """Leaked sequences and requests, some seconds after the last client has ended."""
     waiting = ("in_flight", "queue_length", "sequences", "sequence_memory_bytes")
     for _ in range(100):
         metrics = server.metrics()
@@ -188,14 +188,14 @@ def _left(server: StartedServer) -> list[str]:
 
 
 def _miscounted(metrics: Mapping[str, float], counts: Mapping[str, int]) -> list[str]:
-    """Whether a server's ``metrics`` tell of other outcomes than its clients counted."""
+    """Compare the outcomes in a server's ``metrics`` with its clients' counts."""
     outcomes = {
         name.removeprefix("requests_total."): value
         for name, value in metrics.items()
         if name.startswith("requests_total.") and value
     }
     completed, refused = outcomes.get("completed", 0), outcomes.get("queue_full", 0)
-    # Who leaves may have been answered or refused just before.
+    # A disconnected client may have been answered or refused just before.
     of_left = completed - counts["answered"], refused - counts["queue full"], outcomes.get("disconnected", 0)
     if min(of_left) >= 0 and sum(of_left) == counts["left"]:
         return []

@@ -15,7 +15,7 @@ RESAMPLES = 2000
 
 @dataclass
 class Run:
-    """One prompt decoded once. ``prefills``: how many of the target's ``forwards`` verified nothing."""
+    """One prompt decoded once. ``prefills``: the target's ``forwards`` that verified nothing."""
 
     token_ids: list[int]
     seconds: float
@@ -33,8 +33,8 @@ class Estimate:
 
 @dataclass
 class Summary:
-    """One row: ``tau`` is output tokens per target forward, without prefill passes and their tokens; ``same_output``
-    the share of prompts with the reference output, ``near_tie`` the share that differs from it first at a near-tie."""
+    """One row. ``tau``: output tokens per target forward, without prefills and their tokens. ``same_output``: share of
+    prompts with the reference output. ``near_tie``: share whose first difference is at a near-tie."""
 
     name: str
     tokens: int
@@ -46,8 +46,7 @@ class Summary:
 
 
 def bootstrap(statistic: Callable[..., Any], *columns: Sequence[float]) -> Estimate:
-    """``statistic(*columns, axis)`` of values by prompt or round, with a 95 % percentile interval over resampled ones:
-    columns stay paired."""
+    """``statistic(*columns, axis)`` of paired values by prompt or round, with a 95 % percentile bootstrap interval."""
     found = [np.asarray(column, dtype=float) for column in columns]
     value = float(statistic(*found, axis=-1))
     if len(found[0]) < 2:
@@ -102,13 +101,13 @@ def first_difference(got: list[int], expected: list[int]) -> int | None:
 
 
 def _speed(runs: list[list[Run]]) -> tuple[np.ndarray, np.ndarray]:
-    """Per prompt: new tokens, and the median seconds over the repeats."""
+    """New tokens and median seconds over the repeats, per prompt."""
     tokens = np.array([len(repeats[0].token_ids) for repeats in runs], dtype=float)
     return tokens, np.array([median(run.seconds for run in repeats) for repeats in runs])
 
 
 def _ttft(runs: list[list[Run]]) -> float | None:
-    """Over prompts the median, of each prompt's median over the repeats."""
+    """Median over prompts of the median over repeats."""
     times = [[run.ttft for run in repeats if run.ttft is not None] for repeats in runs]
     return median(median(repeats) for repeats in times) if all(times) else None
 

@@ -1,6 +1,4 @@
-"""Fixtures of many rooms: the reference fixtures, a tiny model, a scripted server, and a job folder as Ianvs announces
-it.
-"""
+"""Shared fixtures: reference models, a tiny model, a scripted server, and the job folder of a run of Ianvs."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# Before torch is imported: the tests run in as many processes as there are cores.
+# Before torch is imported: there is one test process per core.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
@@ -24,7 +22,7 @@ from tests.support.stub_server import StubServer
 
 @pytest.fixture(scope="session", autouse=True)
 def imported() -> None:
-    """Importing torch is no test's own time."""
+    """Import torch outside of the timed tests."""
     import torch
     import transformers.models.llama.modeling_llama  # noqa: F401
 
@@ -55,7 +53,7 @@ def mt_bench(shared: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def environment_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An edge model tells Sedna by environment variables what it is; they end with the test."""
+    """Restore the environment variables that an edge model sets for Sedna."""
     for name in ("BACKEND_TYPE", "model_path"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -67,13 +65,13 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def forget_journals() -> None:
-    """As when a process ends."""
+    """Drop open journals, as at the end of a process."""
     Journal._open.clear()
 
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A job folder, announced as Ianvs does. ``new_run`` in the tests stands for starting Ianvs again."""
+    """A job folder, with the environment variables of Ianvs. ``new_run`` simulates a restart."""
     monkeypatch.setenv("RESULT_SAVED_URL", str(tmp_path / "workspace" / "job" / "algorithm"))
     monkeypatch.setenv("IANVS_RUN_ID", "run-1")
     monkeypatch.delenv("IANVS_FRESH", raising=False)
@@ -83,7 +81,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def new_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Stands for starting Ianvs again: a new run id, and no journal in memory."""
+    """Simulate a restart of Ianvs: a new run id, and no open journal."""
     number = 1
 
     def start(*, fresh: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What a wheel says about itself, and whether it does on another's machine what the repository does here."""
+"""Wheels: metadata, content, and a job that runs from them alone."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def project(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("folder", PROJECTS.values(), ids=PROJECTS)
-def test_both_packages_say_whose_they_are_and_what_they_run_on(folder: Path) -> None:
-    told = project(folder)
-    assert told["authors"]
-    assert all(address.startswith("https://") for address in told["urls"].values())
-    pythons = [line.rpartition(" ")[2] for line in told["classifiers"] if re.search(r":: 3\.\d+$", line)]
+def test_metadata_of_both_packages(folder: Path) -> None:
+    metadata = project(folder)
+    assert metadata["authors"]
+    assert all(address.startswith("https://") for address in metadata["urls"].values())
+    pythons = [line.rpartition(" ")[2] for line in metadata["classifiers"] if re.search(r":: 3\.\d+$", line)]
     assert tuple(pythons) == PYTHONS
-    assert told["requires-python"] == f">={PYTHONS[0]}"
-    for name in told["license-files"]:
+    assert metadata["requires-python"] == f">={PYTHONS[0]}"
+    for name in metadata["license-files"]:
         assert (folder / name).read_bytes() == (ROOT / name).read_bytes()
 
 
-def test_what_is_pinned_for_load_is_what_the_extra_asks_for() -> None:
+def test_pins_for_load_match_the_extra() -> None:
     files = [ROOT / name for name in ("requirements.txt", "requirements-load.txt")]
     pins = dict(
         line.split("==") for file in files for line in file.read_text(encoding="utf-8").splitlines() if "==" in line
@@ -56,10 +56,10 @@ def test_what_is_pinned_for_load_is_what_the_extra_asks_for() -> None:
         assert wanted.specifier.contains(pins.get(wanted.name) or pins[wanted.name.replace("-", "_")]), wanted
 
 
-def test_every_page_and_tool_names_the_same_pythons() -> None:
-    said = f"Python {PYTHONS[0]}, {PYTHONS[1]} or {PYTHONS[2]}"
+def test_pages_and_tools_name_the_same_pythons() -> None:
+    versions = f"Python {PYTHONS[0]}, {PYTHONS[1]} or {PYTHONS[2]}"
     for page in ("README.md", "CONTRIBUTING.md"):
-        assert said in (ROOT / page).read_text(encoding="utf-8")
+        assert versions in (ROOT / page).read_text(encoding="utf-8")
     assert f"Python {PYTHONS[0]} to {PYTHONS[2]}" in (ROOT / "requirements.txt").read_text(encoding="utf-8")
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     assert tools["ruff"]["target-version"] == "py" + PYTHONS[0].replace(".", "")
@@ -78,7 +78,7 @@ def build_script() -> ModuleType:
     return module
 
 
-def test_an_index_gets_a_readme_without_relative_links() -> None:
+def test_the_readme_on_an_index_has_no_relative_links() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = build_script().index_readme(readme)
     assert RELATIVE.search(readme)
@@ -97,35 +97,34 @@ def run(command: list[str | Path], folder: Path, **environment: str) -> str:
     return done.stdout
 
 
-def unoptimised() -> dict[str, str]:
-    """The environment in which every variant is compiled as usual, except that the compiler spares itself the
-    optimisations: they take five sixths of its time, and what is looked at here is what lies where and that it runs."""
+def unoptimized() -> dict[str, str]:
+    """An environment in which variants are compiled without optimization, which takes five sixths of the time."""
     compiler = build_script().native_build().compiler()
     if compiler is None:
         return {}
-    # The last level of optimisation that is named counts.
+    # The last level of optimization counts.
     return {"CXX": shlex.join(["sh", "-c", f'exec {shlex.join(compiler)} "$@" -O0', "compiler"])}
 
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What ``make dist`` builds."""
+    """The output of ``make dist``."""
     folder = tmp_path_factory.mktemp("dist")
-    # A build leaves files in its folder, and several may run at a time.
+    # A build writes files to its folder, and several may run concurrently.
     source = folder / "source"
     for part in BUILT_FROM:
         shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
     for file in filter(Path.is_file, ROOT.iterdir()):
         shutil.copyfile(file, source / file.name)
-    # With this Python, set up as it is.
+    # With this environment.
     build = ["make", "dist", "-o", "setup", f"BIN={Path(sys.executable).parent}", f"DIST={folder}"]
-    run(build, source, **unoptimised())
+    run(build, source, **unoptimized())
     return folder
 
 
 @pytest.fixture(scope="module")
 def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a new environment with the wheels alone; what they need is found where it is installed."""
+    """Programs of a new environment with only the wheels; dependencies come from this environment."""
     home = tmp_path_factory.mktemp("environment")
     run([sys.executable, "-m", "venv", "--without-pip", home], home)
     programs = home / ("Scripts" if sys.platform == "win32" else "bin")
@@ -136,26 +135,26 @@ def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = Path(run([programs / "python", "-c", where], home).strip())
     needed = [path for path in sys.path if path.endswith("site-packages")]
-    # Lines of a .pth file come behind the environment's own packages, and no .pth file in them is read: an editable
-    # installation of ours stays unseen.
+    # Folders in a .pth file have lower priority, and .pth files in them are ignored, such as that of an editable
+    # installation.
     (packages / "needed.pth").write_text("\n".join(needed) + "\n")
     return programs
 
 
 @pytest.mark.slow
-def test_the_wheels_have_the_licence_what_an_index_shows_and_the_whole_example(dist: Path) -> None:
+def test_content_and_metadata_of_the_wheels(dist: Path) -> None:
     for name in PROJECTS:
         (wheel,) = dist.glob(f"{name}-*.whl")
         with zipfile.ZipFile(wheel) as archive:
             files = archive.namelist()
             (metadata,) = (file for file in files if file.endswith(".dist-info/METADATA"))
-            told = email.message_from_string(archive.read(metadata).decode("utf-8"))
+            info = email.message_from_string(archive.read(metadata).decode("utf-8"))
         for licence in ("LICENSE", "NOTICE"):
             assert metadata.replace("METADATA", f"licenses/{licence}") in files
-        assert told["Author"]
-        assert told["Project-URL"]
-        assert told["Description-Content-Type"] == "text/markdown"
-        assert not RELATIVE.search(str(told.get_payload()))
+        assert info["Author"]
+        assert info["Project-URL"]
+        assert info["Description-Content-Type"] == "text/markdown"
+        assert not RELATIVE.search(str(info.get_payload()))
         own = ("ianvs_specdec/", "core/", "sedna/", metadata.partition("/")[0])
         assert [file for file in files if not file.startswith(own)] == []
         example = {file for file in files if "/examples/" in file}
@@ -169,7 +168,7 @@ def test_the_wheels_have_the_licence_what_an_index_shows_and_the_whole_example(d
 
 
 @pytest.mark.slow
-def test_a_wheel_has_the_native_step_for_its_platform_and_every_python(dist: Path) -> None:
+def test_a_wheel_has_the_native_step(dist: Path) -> None:
     folder = "ianvs_specdec/targets/native"
     (wheel,) = dist.glob("ianvs_specdec-*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -191,7 +190,7 @@ def test_a_wheel_has_the_native_step_for_its_platform_and_every_python(dist: Pat
 
 
 @pytest.mark.slow
-def test_a_job_runs_from_the_wheels_alone_outside_the_repository(installed: Path, tmp_path: Path) -> None:
+def test_a_job_runs_from_the_wheels_alone(installed: Path, tmp_path: Path) -> None:
     where = "import core, ianvs_specdec, sedna; print(core.__file__, ianvs_specdec.__file__, sedna.__file__)"
     assert run([installed / "python", "-c", where], tmp_path).count(str(installed.parent)) == 3
     assert "-f" in run([installed / "ianvs", "--help"], tmp_path)

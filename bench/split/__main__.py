@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
         own.add_argument("--out", type=Path, default=Path("runs") / "bench", metavar="DIR", help="(runs/bench)")
     options = parser.parse_args(argv)
     part = importlib.import_module(f"bench.split.{options.part}")
-    # Processes are not to stay behind.
+    # Exit handlers end the child processes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
     def measured() -> Report:

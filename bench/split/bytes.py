@@ -1,8 +1,8 @@
-"""Part ``bytes``: bytes per emitted token at the socket, TLS and HTTP/2 included, as the link counts them.
+"""Part ``bytes``: bytes per emitted token at the socket, including TLS and HTTP/2, counted by the link.
 
-A connection is made and used once before it is counted; the opening of each answer is counted, with its prompt.
-``+headers`` adds the headers of IPv4 and TCP, 52 bytes a segment, of the segments with data that the link saw, and
-``+acks`` a bare acknowledgement for each of them besides, which is the most that there can be.
+Each connection has one uncounted answer; the start of each counted answer, with its prompt, is included. ``+headers``
+adds the headers of IPv4 and TCP, 52 bytes for each segment with data, ``+acks`` also one bare acknowledgement per
+segment, the maximum.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ianvs_specdec.backends.child import ServerProcess
 from ianvs_specdec.common.errors import UserError
 
 HEADERS = 52
-"""Bytes of IPv4 and TCP with time stamps."""
+"""Bytes of IPv4 and TCP headers with timestamps."""
 ACCEPTANCES = (0.8, 0.9)
 DRAFT_LENGTH, IN_FLIGHT = 5, (1, 4)
 PRESET = "fibre"
@@ -39,7 +39,7 @@ def measure(_: argparse.Namespace, folder: Path) -> Iterator[Row]:
         with verifier(folder / "verifier.yaml", target, {}, *secured) as address:
             for name, drafter in drafts.items():
                 for in_flight in IN_FLIGHT:
-                    # A link of our own: it tells segments, too.
+                    # A separate link, which counts segments too.
                     link = ServerProcess(["link", "--listen", "127.0.0.1:0", "--to", address, f"--preset={PRESET}"])
                     own = {"mode": "split", "length": f"fixed:{DRAFT_LENGTH}", "in_flight": in_flight, **drafter}
                     more = {"verifier_ca": str(chain)} if tls else {}
@@ -52,7 +52,7 @@ def measure(_: argparse.Namespace, folder: Path) -> Iterator[Row]:
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """A self-signed one for this machine, and its key. Raises ``UserError`` without openssl."""
+    """A self-signed certificate for this machine, and its key. Raises UserError without openssl."""
     chain, key = folder / "certificate.pem", folder / "key.pem"
     kind = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
     names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")
@@ -64,10 +64,10 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return chain, key
 
 
-def _counted(llm: Any, link: ServerProcess, asked: list[str]) -> Row:
-    decode(llm, asked[0], TOKENS)
+def _counted(llm: Any, link: ServerProcess, questions: list[str]) -> Row:
+    decode(llm, questions[0], TOKENS)
     before = link.ask()
-    answers = [decode(llm, question, TOKENS) for question in asked[1:]]
+    answers = [decode(llm, question, TOKENS) for question in questions[1:]]
     after = link.ask()
     steps = [step for answer in answers for step in answer.trace.steps]
     accepted = sum(step.accepted for step in steps)
@@ -85,7 +85,7 @@ def _counted(llm: Any, link: ServerProcess, asked: list[str]) -> Row:
 
 
 def summary(_: Sequence[Row]) -> str:
-    return "flying: drafts on their way at a time"
+    return "flying: drafts in flight at a time"
 
 
 def cells(row: Row) -> list[str]:

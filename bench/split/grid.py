@@ -1,9 +1,9 @@
-"""Part ``grid``: the controller against every mode and every fixed length in hindsight, by round trip, bandwidth and
-quality of the edge's drafts.
+"""Part ``grid``: the controller compared with every mode and fixed length in hindsight, by round trip, bandwidth and
+acceptance of the edge's drafts.
 
-The verifier's steps take the times of a cost table, and the edge's drafts a fixed time, so that neither this machine
-nor its other work decides. At each point all decode the same prompt. The controller keeps what it learned at the
-point's first answers, which are not counted.
+The verifier's step times come from a cost table, and the edge's drafting time is fixed, so that the results do not
+depend on this machine. All contestants decode the same prompt. The controller's first answers at each point, from which
+it learns, are not counted.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from bench.split.scene import Truth, decode, drafting_verifier, edge, endless_ta
 Row = dict[str, Any]
 LENGTHS = (1, 2, 4, 8, 12)
 ROUND_TRIPS, BANDWIDTHS = (2.0, 10.0, 30.0, 80.0, 200.0), (0.1, 1.0, 100.0)
-"""Milliseconds, and Mbit/s each way."""
+"""Round trips in milliseconds, bandwidths in Mbit/s each way."""
 ACCEPTANCES, DRAFT_SECONDS = (0.6, 0.8, 0.95), 2e-3
-"""Of the edge's drafts, and its time for a token of them."""
+"""Acceptance of the edge's drafts, and seconds per drafted token."""
 TOKENS = 120
 AT_ONCE = 3
-"""Points at a time, each with its own processes."""
+"""Concurrent points, each with its own processes."""
 AUTO, STREAMED, SHARE = "auto", "streamed", "streamed share"
 FIRST_TOKENS, FIRST_ANSWERS = 8, 2
-"""Decoded before anything is counted: tokens of the other contestants, whole answers of the controller."""
+"""Warm-up: tokens of the other contestants, answers of the controller."""
 
 
 def contestants() -> dict[str, dict[str, Any]]:
@@ -66,7 +66,7 @@ def measure(_: argparse.Namespace, folder: Path) -> Iterator[Row]:
 
 
 def _rates(target: Path, address: str, drafter: dict[str, Any], link: dict[str, Any], truth: Truth) -> dict[str, float]:
-    """Tokens a second of each contestant's answer, without its first tokens."""
+    """Tokens per second of each contestant's answer, without its first chunk."""
     rates: dict[str, float] = {}
     first, question = truth.questions
     with ExitStack() as stack:
@@ -75,7 +75,7 @@ def _rates(target: Path, address: str, drafter: dict[str, Any], link: dict[str, 
             for name, own in contestants().items()
         }
         for name, llm in edges.items():
-            # Connections are made, and the controller has seen what it works with.
+            # Connect, and let the controller learn.
             for _ in range(FIRST_ANSWERS if name == AUTO else 1):
                 decode(llm, first, TOKENS if name == AUTO else FIRST_TOKENS)
         for name, llm in edges.items():
@@ -104,7 +104,7 @@ def summary(rows: Sequence[Row]) -> str:
     of_best = [row["rates"][AUTO] / max(_others(row["rates"]).values()) for row in rows]
     of_streamed = [row["rates"][AUTO] / row["rates"][STREAMED] for row in rows]
     return (
-        f"auto to the best in hindsight: least {min(of_best):.3f}, median {median(of_best):.3f}, "
+        f"auto / best in hindsight: least {min(of_best):.3f}, median {median(of_best):.3f}, "
         f"{sum(share >= 0.97 for share in of_best)} of {len(of_best)} from 0.97; "
-        f"to streamed: least {min(of_streamed):.3f}"
+        f"auto / streamed: least {min(of_streamed):.3f}"
     )

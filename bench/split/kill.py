@@ -1,11 +1,10 @@
-"""Part ``kill``: verifiers and edges that are killed, connections that are cut and paths that fail, at random moments.
+"""Part ``kill``: killed verifiers and edges, reset connections and outages, at random times.
 
-An edge decodes without a pause while its verifier is killed (SIGKILL) and started anew, its connection is reset, or
-nothing passes the path for a while. Edges of their own processes are killed while another one decodes beside them. Each
-answer, and what was shown of it meanwhile, is compared with what the target writes alone.
+An edge decodes continuously while its verifier is killed (SIGKILL) and restarted, its connection is reset, or the path
+is down. Edges in other processes are killed while it decodes. Each answer and its stream are compared with the target's
+own output.
 
-Times are from the moment at which help is there (the verifier listens, the connection was reset, the path is back) to
-the next tokens.
+Times are from the recovery (the verifier listens, the connection was reset, the path is up) to the next tokens.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from ianvs_specdec.net.link.link import Link
 
 KINDS = ("verifier", "edge", "cut", "outage")
 SHORTEST, LONGEST = 0.1, 30.0
-"""Seconds of an outage, drawn evenly on a logarithmic scale."""
+"""Seconds of an outage, log-uniform."""
 PAUSES = (0.2, 1.2)
-"""Seconds from one disturbance to the next, drawn evenly."""
+"""Seconds between disturbances, uniform."""
 LIVES = (1.0, 6.0)
-"""Seconds that an edge of its own process lives, drawn evenly: until it decodes it imports for some."""
+"""Seconds until an edge in another process is killed, uniform; it imports for some seconds."""
 DELAY, TOKENS = "20ms", 200
-"""Of the path, one way, and of an answer."""
+"""One-way delay of the path, and tokens of an answer."""
 HEADS = ("kind", "times", "answers", "tokens", "wrong", "breaks", "p50 ms", "p95", "max", "failed")
 Row = dict[str, Any]
 
@@ -47,14 +46,14 @@ def add_arguments(add: Any) -> None:
 
 
 class Busy:
-    """An edge that decodes one question after the other in a thread, and compares."""
+    """A thread in which an edge decodes one question after another and compares the answers."""
 
     def __init__(self, llm: Any, truth: Truth) -> None:
         self._llm, self._truth = llm, truth
         self.counts = {"answers": 0, "emitted": 0, "wrong": 0, "breaks": 0}
         self.failed = ""
         self.heard = 0.0
-        """When text came last."""
+        """Time of the last text."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work)
 
@@ -95,7 +94,7 @@ class Busy:
 
 
 class Scene:
-    """A verifier behind a link, and what can happen to them; each returns the moment at which help is there."""
+    """A verifier behind a link, and disturbances of them, which return the time of the recovery."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder, self._dice = folder, Random(0)
@@ -119,8 +118,8 @@ class Scene:
         return time.perf_counter()
 
     def edge(self) -> float:
-        out, asked = self._folder / "edge.jsonl", self._folder / "truth.prompts.jsonl"
-        named = ("--verifier", self._verifier.address, "--prompts", str(asked), "--out", str(out), "--chat")
+        out, prompts = self._folder / "edge.jsonl", self._folder / "truth.prompts.jsonl"
+        named = ("--verifier", self._verifier.address, "--prompts", str(prompts), "--out", str(out), "--chat")
         own = ("decode", "--method", "draft_model", "--draft", str(self.target), "--threads", "1")
         command = [*SPECDEC, *own, *named, "--max-new-tokens", str(TOKENS)]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as killed:

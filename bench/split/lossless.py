@@ -1,5 +1,5 @@
-"""Part ``lossless``: every preset of the path, greedy and drawn, chains and trees, on each target: the share of answers
-that are what `specdec decode --method autoregressive` writes. The draft model is the target with noise in its weights.
+"""Part ``lossless``: for every path preset, greedy and sampled, chains and trees, on each target: the share of answers
+that equal those of `specdec decode --method autoregressive`. The draft model is the target with noise in its weights.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.command import SETS
-from bench.prompts import read_rows
+from bench.options import read_rows
 from bench.split.scene import MODELS, Truth, decode, edge, truth_of, verifier
 from ianvs_specdec.net.link.path import PRESETS
 
@@ -19,9 +19,9 @@ BRANCHES = {"chain": 1, "tree": 3}
 SAMPLING: dict[str, dict[str, float]] = {"greedy": {}, "coupled": {"temperature": 0.8, "top_p": 0.9}}
 HEADS = ("target", "preset", *(f"{how} {name}" for name in BRANCHES for how in SAMPLING), "drafts accepted")
 PROMPTS, TOKENS = 2, 48
-"""Prompts of each embedded set, and tokens of an answer at most."""
+"""Prompts per embedded set, and maximum tokens of an answer."""
 NOISE = 0.3
-"""Of each weight's standard deviation. With it about half of the embedded cloud model's tokens are guessed right."""
+"""Relative to a weight's standard deviation. About half of the drafts of the embedded cloud model are then right."""
 
 
 def add_arguments(add: Any) -> None:
@@ -29,11 +29,11 @@ def add_arguments(add: Any) -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
-    asked = [text for file in SETS for text, _ in read_rows(file, PROMPTS)]
+    prompts = [text for file in SETS for text, _ in read_rows(file, PROMPTS)]
     for number, target in enumerate(options.targets):
         draft = noised(target, folder / f"draft-{number}")
         truths = {
-            how: truth_of(target, asked, TOKENS, folder / f"{how}-{number}.jsonl", *_arguments(sampling))
+            how: truth_of(target, prompts, TOKENS, folder / f"{how}-{number}.jsonl", *_arguments(sampling))
             for how, sampling in SAMPLING.items()
         }
         with verifier(folder / "verifier.yaml", target, {}) as address:
@@ -89,4 +89,4 @@ def cells(row: Row) -> list[str]:
 
 def summary(rows: Sequence[Row]) -> str:
     equal, of = (sum(counts) for counts in zip(*(cell for row in rows for cell in row["cells"].values()), strict=True))
-    return f"{equal} of {of} answers are the target's own ({100 * equal / of:.1f} %)"
+    return f"{equal} of {of} answers equal the target's ({100 * equal / of:.1f} %)"

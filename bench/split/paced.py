@@ -1,6 +1,5 @@
-"""A drafter whose pace and quality are set: each token takes ``seconds``, and is right with a given probability, drawn
-by prompt and position. It knows the target's own answers, from a file that `specdec decode` writes.
-"""
+"""A drafter with a given speed and quality: each token takes ``seconds`` and is right with a given probability, drawn
+by prompt and position. It reads the target's answers from a file of `specdec decode`."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from ianvs_specdec.engine import Context, Drafter, Output, Target, TokenTree
 from ianvs_specdec.engine.contracts import Continuations
 
 OTHERS = (0.24, 0.15, 0.07, 0.08)
-"""Of the tokens that are not the embedded edge model's likeliest, these shares of the embedded cloud model's are its
-second to fifth choice (greedy, 352 tokens of 8 answers)."""
+"""Shares of the embedded cloud model's tokens that are the edge model's second to fifth choice, among those that are
+not its first (greedy, 352 tokens of 8 answers)."""
 
 
 @lru_cache
@@ -28,8 +27,8 @@ def answers(file: str) -> dict[tuple[int, ...], list[int]]:
 
 
 class Paced(Drafter):
-    """The likeliest token is the target's own with probability ``right``, and otherwise one of the next choices is with
-    the probabilities ``OTHERS``. Drafts have at most ``most`` tokens."""
+    """The likeliest token is right with probability ``right``, the next ones otherwise with probabilities ``OTHERS``.
+    Drafts have at most ``most`` tokens."""
 
     supports_continuations = True
 
@@ -41,17 +40,17 @@ class Paced(Drafter):
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
         prompt = tuple(context.tokens[: context.prompt_tokens])
-        # Of other prompts, such as a warm-up, nothing is known.
+        # Other prompts, such as a warm-up, have no answer.
         self._answer = answers(str(self._truth)).get(prompt, [])
         dice = Random(str(prompt))
-        # Of all qualities from the same draws: what a better drafter misses, a worse one does, too.
+        # The same draws for all qualities: a worse drafter misses everything that a better one misses.
         right = [dice.random() < self._right for _ in self._answer]
         ranks, shares = range(1, len(OTHERS) + 2), [*OTHERS, 1 - sum(OTHERS)]
         self._ranks = [0 if hit else dice.choices(ranks, shares)[0] for hit in right]
         self._vocabulary = target.vocabulary
 
     def choices(self, position: int) -> list[tuple[int, float]]:
-        """What may be the token there: the likeliest first, and how likely each is."""
+        """Candidates for the token at ``position`` and their probabilities, likeliest first."""
         token, rank = self._answer[position], self._ranks[position]
         likely = [self._right, *((1 - self._right) * share for share in OTHERS)]
         return [((token + (n != rank) * (n + 1)) % self._vocabulary, chance) for n, chance in enumerate(likely)]
@@ -67,15 +66,15 @@ class Paced(Drafter):
 
 
 class _Lines:
-    """Its choices, wherever a line leads: after a wrong token none is right."""
+    """The drafter's choices for lines; they ignore wrong earlier tokens."""
 
     def __init__(self, drafter: Paced, seconds: float, held: int, end: int) -> None:
         self._drafter, self._seconds, self._end, self._positions = drafter, seconds, end, [held]
 
     def grow(self, nodes: Sequence[int]) -> list[list[tuple[int, float]]]:
-        asked = [self._positions[node] for node in nodes]
+        positions = [self._positions[node] for node in nodes]
         time.sleep(self._seconds)
-        found = [self._drafter.choices(position) if position < self._end else [] for position in asked]
-        for position, choices in zip(asked, found, strict=True):
+        found = [self._drafter.choices(position) if position < self._end else [] for position in positions]
+        for position, choices in zip(positions, found, strict=True):
             self._positions += [position + 1] * len(choices)
         return found

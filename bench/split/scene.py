@@ -1,4 +1,4 @@
-"""The processes of a measurement: a target, a verifier, and edges over emulated paths."""
+"""The processes of a measurement: a target, verifiers, and edges over emulated paths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.command import EXAMPLE, SETS
-from bench.prompts import read_rows
+from bench.options import read_rows
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.child import ServerProcess
 from ianvs_specdec.backends.split.backend import SplitSpecDecLLM
@@ -25,9 +25,9 @@ from ianvs_specdec.drafters.registry import METHODS, Method
 
 MODELS = EXAMPLE / "models"
 COSTS, SCALE = EXAMPLE / "costs" / "h100-8b.json", 2.0
-"""A verifier's step times, and by which they are stretched."""
+"""A verifier's step times, and their factor."""
 BESIDE = {"right": 0.5, "most": 2}
-"""Acceptance and length of a verifier's own drafts."""
+"""Acceptance and length of a verifier's drafts."""
 PACED = Path(__file__).with_name("paced.py")
 SPECDEC = (sys.executable, "-m", "ianvs_specdec")
 
@@ -39,13 +39,13 @@ class PacedOptions(DraftingOptions):
 
 
 def register_paced() -> None:
-    """Make the drafter of these measurements a method, which ``SplitSpecDec`` can name."""
+    """Register ``Paced`` as a method of ``SplitSpecDec``."""
     METHODS["paced"] = Method("bench.split.paced:Paced", "Paced", PacedOptions, tokens_only=True)
 
 
 def endless_target(folder: Path) -> Path:
-    """A small model with random weights that ends no answer: a step of it takes about a millisecond, so that only the
-    times of a cost table count."""
+    """A small model with random weights and no EOS. A step takes about a millisecond, so that the times of a cost table
+    dominate."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
     from transformers.utils.logging import disable_progress_bar
@@ -68,7 +68,7 @@ def endless_target(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Truth:
-    """Questions, what the target writes alone after each (token ids), and the file that has both."""
+    """Questions, the target's answers (token ids), and the file with both."""
 
     questions: list[str]
     answers: list[list[int]]
@@ -76,25 +76,25 @@ class Truth:
 
 
 def truth_of(model: Path, questions: Sequence[str], tokens: int, file: Path, *more: str) -> Truth:
-    """What ``specdec decode --method autoregressive`` writes."""
-    asked = file.with_suffix(".prompts.jsonl")
-    asked.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in questions), encoding="utf-8")
-    named = ("--model", str(model), "--prompts", str(asked), "--out", str(file), "--max-new-tokens", str(tokens))
+    """The output of ``specdec decode --method autoregressive``."""
+    prompts = file.with_suffix(".prompts.jsonl")
+    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in questions), encoding="utf-8")
+    named = ("--model", str(model), "--prompts", str(prompts), "--out", str(file), "--max-new-tokens", str(tokens))
     method = ("decode", "--method", "autoregressive", "--chat", "--threads", "1", *named, *more)
-    # Several processes compute at the same time.
+    # Several processes run concurrently.
     subprocess.run([*SPECDEC, *method], check=True, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
     rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
     return Truth(list(questions), [row["output"][len(row["prompt"]) :] for row in rows], file)
 
 
 def questions(count: int) -> list[str]:
-    """Of the embedded knowledge set, evenly spread."""
+    """Questions of the embedded knowledge set, spread evenly."""
     return [text for text, _ in read_rows(SETS[0], count)]
 
 
 @contextmanager
 def verifier(file: Path, model: Path, settings: Mapping[str, Any], *more: str) -> Iterator[str]:
-    """The address of a running one. ``settings`` are hyperparameters, which are written into ``file``."""
+    """Run a verifier; yields its address. ``settings``: hyperparameters, which are written to ``file``."""
     file.write_text(json.dumps({"model": str(model), "threads": 1, **settings}), encoding="utf-8")
     started = ServerProcess(["verifier", "--settings", str(file), "--port", "0", "--grace", "1", *more])
     try:
@@ -105,7 +105,7 @@ def verifier(file: Path, model: Path, settings: Mapping[str, Any], *more: str) -
 
 @contextmanager
 def drafting_verifier(truth: Truth, model: Path, number: int) -> Iterator[str]:
-    """A verifier that drafts beside its model. ``number`` distinguishes those that run at the same time."""
+    """A verifier that also drafts. ``number``: unique among concurrent ones."""
     drafting = {"truth": str(truth.file), **BESIDE}
     own = {"backend": "SpecDec", "drafter": f"{PACED}:Paced", "drafter_options": drafting}
     settings = {**own, "emulate": str(COSTS), "emulate_scale": SCALE}
@@ -115,7 +115,7 @@ def drafting_verifier(truth: Truth, model: Path, number: int) -> Iterator[str]:
 
 
 def edge(model: Path, address: str, edge: Mapping[str, Any], link: Any = None, **more: Any) -> SplitSpecDecLLM:
-    """The back end of an edge, as a job has it; ``link`` is a preset or the options of a path."""
+    """The back end of an edge, as in a job. ``link``: a preset or the options of a path."""
     return SplitSpecDecLLM(str(model), verifier=address, edge={"threads": 1, **edge}, link=link, **more)
 
 

@@ -1,4 +1,4 @@
-"""Keys under which the journal holds answers and their baselines."""
+"""Journal keys of answers and baselines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a model computes no branches in one step, drafts are chains unless the options say otherwise."""
+"""Models that cannot verify trees get chains by default."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hybrid(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("options", "branches"), [({}, False), ({"successors": 4}, True)])
-def test_recycling_on_a_hybrid_drafts_chains(hybrid: Path, options: dict[str, int], branches: bool) -> None:
+def test_recycling_drafts_chains_on_a_hybrid_model(hybrid: Path, options: dict[str, int], branches: bool) -> None:
     from ianvs_specdec.drafters.recycling import Recycling
 
     trees = []

@@ -1,22 +1,28 @@
-"""Cost emulation: the engine's own steps last as long as the table says, what it writes stays the same."""
+"""Emulation: steps take the times of a cost table, and answers stay the same."""
 
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ianvs_specdec import drafters, lengths
+from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.emulation import Emulation, scale_for
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine.costs import read
 from ianvs_specdec.engine.length import FinishedStep
 from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.lengths.fixed import Fixed
+from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.targets.registry import create_target
-from tests.support.cost_tables import LEVEL, simple
+from tests.support.cost_tables import LEVEL, simple, written
+from tests.support.models import build_model
 from tests.support.tiny import tiny_model
 
 PROMPT_IDS = [5, 6, 7, 5, 6, 7, 5, 6, 7]
@@ -75,7 +81,7 @@ def served(target, meter, length, count=2, on_tokens=None):
     return [request.result().token_ids for request in requests]
 
 
-def test_each_step_lasts_as_long_as_the_table_says_and_writes_what_it_wrote(target):
+def test_steps_take_the_times_of_the_table(target):
     clock, length, scale = Counted(), Told(3), 7.0
     table = simple(request=0.001, attention=1e-5, shared=0.002)
     written = served(target, Emulation(table, scale, clock), length)
@@ -93,7 +99,7 @@ def test_each_step_lasts_as_long_as_the_table_says_and_writes_what_it_wrote(targ
     assert clock.time == pytest.approx(total), "no time passes besides"
 
 
-def test_a_step_that_this_machine_is_too_slow_for_is_counted_and_told(caplog):
+def test_overruns_are_counted_and_logged(caplog):
     clock = Counted()
     emulation = Emulation(simple(), 1.0, clock)
     for late in (0.0, 0.5, 0.0):
@@ -109,7 +115,7 @@ def test_a_step_that_this_machine_is_too_slow_for_is_counted_and_told(caplog):
     assert "1 of 3 steps took longer than on a stated one" in caplog.text
 
 
-def test_what_the_engine_does_between_its_steps_is_within_the_next_and_idling_is_not():
+def test_time_between_steps_counts_and_idle_time_does_not():
     clock = Counted()
     emulation = Emulation(simple(), 1.0, clock)
 
@@ -127,7 +133,7 @@ def test_what_the_engine_does_between_its_steps_is_within_the_next_and_idling_is
     assert (clock.time, emulation.overruns) == (pytest.approx(5.03), 0)
 
 
-def test_the_scale_makes_this_machine_faster_at_all_points():
+def test_the_scale_makes_this_machine_faster_everywhere():
     theirs = simple()
     slower = simple(request=0.05)
     scale = scale_for(theirs, slower, at_once=8)
@@ -139,3 +145,65 @@ def test_the_scale_makes_this_machine_faster_at_all_points():
     # Of 8 rows, 0.017 s here and 0.4 s more there: a step of fewer rows has fewer requests.
     assert scale == 50.0
     assert scale_for(theirs, theirs, at_once=8) == 2.0, "with a margin"
+
+
+CHAT = [{"role": "user", "content": "one two one two"}]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return str(build_model(tmp_path_factory.mktemp("emulated") / "model"))
+
+
+@pytest.fixture
+def table(tmp_path):
+    return str(written(tmp_path, simple()))
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "key"),
+    [
+        ({"emulate": "none.json"}, "none.json: cannot be read", "emulate"),
+        ({"emulate_scale": 0}, "emulate_scale must be auto or a number above 0", "emulate_scale"),
+        ({"emulate_scale": "much"}, "emulate_scale must be auto", "emulate_scale"),
+    ],
+)
+def test_invalid_emulation_options_are_rejected(model, options, message, key):
+    with pytest.raises(UserError, match=message) as error:
+        backend("PromptLookup")(model, **options)
+    assert error.value.key == key
+
+
+def test_a_drafting_method_needs_draft_costs(model, tmp_path):
+    table = str(written(tmp_path, simple(draft=False)))
+    with pytest.raises(UserError, match="has no draft costs, and this method drafts"):
+        backend("PromptLookup")(model, emulate=table)
+    backend("autoregressive")(model, emulate=table)
+
+
+def test_emulation_keeps_answers_and_labels_times(model, table, tmp_path):
+    sampling = Sampling(max_tokens=6)
+    with backend("PromptLookup")(model) as plain:
+        expected = plain.generate(CHAT, sampling).token_ids
+        assert plain.emulation() is None
+        assert "emulated" not in plain.hardware()
+    with backend("PromptLookup")(model, emulate=table, emulate_scale=0.5) as emulated:
+        answer = emulated.generate(CHAT, sampling)
+        assert answer.token_ids == expected
+        assert emulated.hardware()["emulated"]["machine"] == "a stated one"
+        told = emulated.emulation()
+    assert told["scale"] == 0.5
+    assert told["steps"] >= 1
+    costs = read(Path(table))
+    least = 0.5 * costs.step_seconds(0, 0, 0, 1, 1)
+    assert answer.trace.ttft >= least
+
+
+def test_identity_has_the_emulation(model, table, tmp_path):
+    digests = FileDigests(tmp_path / "digests.json")
+    plain, emulated, stretched = (
+        backend("autoregressive")(model, **options).identity(digests)
+        for options in ({}, {"emulate": table}, {"emulate": table, "emulate_scale": 2})
+    )
+    assert len({str(plain), str(emulated), str(stretched)}) == 3
+    assert plain == {name: value for name, value in emulated.items() if name != "emulate"}

@@ -1,4 +1,4 @@
-"""What a back end reads of a prompt for a router, and answers from two requests in place of one."""
+"""Hidden states of prompts, and answers resumed after their first tokens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def llm(model: Path):
         yield loaded
 
 
-def test_states_are_those_of_the_prompt_that_is_answered(llm, model: Path) -> None:
+def test_hidden_states_are_those_of_the_prompt(llm, model: Path) -> None:
     prompt = AutoTokenizer.from_pretrained(model).apply_chat_template(MESSAGES, add_generation_prompt=True)
     ids = torch.tensor([prompt if isinstance(prompt, list) else prompt["input_ids"]])
     reference = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
@@ -47,7 +47,7 @@ def test_states_are_those_of_the_prompt_that_is_answered(llm, model: Path) -> No
     assert (llm.occupancy().sequences, llm.occupancy().waiting) == (0, 0)
 
 
-def test_a_prompt_that_does_not_fit_is_refused(llm) -> None:
+def test_a_prompt_beyond_the_window_is_rejected(llm) -> None:
     with pytest.raises(ContextWindowError):
         llm.encode(LONG, SAMPLING, LAYERS)
     # One token is left for the answer, or none.
@@ -57,7 +57,7 @@ def test_a_prompt_that_does_not_fit_is_refused(llm) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"repetition_penalty": 1.7}], ids=["greedy", "penalty"])
-def test_two_requests_write_what_one_writes(llm, settings: dict) -> None:
+def test_a_resumed_answer_is_that_of_one_request(llm, settings: dict) -> None:
     sampling = Sampling(max_tokens=12, logprobs=True, **settings)
     usual = llm.generate(MESSAGES, sampling)
     for tokens in (1, 5, 11):
@@ -70,7 +70,7 @@ def test_two_requests_write_what_one_writes(llm, settings: dict) -> None:
 
 
 @pytest.mark.slow
-def test_a_cut_prompt_is_cut_for_the_whole_answer(model: Path) -> None:
+def test_truncation_is_the_same_when_resumed(model: Path) -> None:
     with backend("autoregressive")(str(model), dtype="float32", threads=1, truncate_prompts=True) as llm:
         usual, begun = llm.generate(LONG, SAMPLING), llm.begin(LONG, SAMPLING, 3)
         assert begun.truncated == usual.truncated > 0
@@ -78,7 +78,7 @@ def test_a_cut_prompt_is_cut_for_the_whole_answer(model: Path) -> None:
 
 
 @pytest.mark.slow
-def test_back_ends_that_cannot_say_so(model: Path) -> None:
+def test_unsupported_back_ends_are_rejected(model: Path) -> None:
     other = backend("huggingface")(str(model))
     with pytest.raises(UserError, match="does not return hidden states") as refused:
         other.encode(MESSAGES, SAMPLING, LAYERS)

@@ -1,4 +1,4 @@
-"""A window that its scaling of positions extends, in every spelling, and drafts beyond the original one."""
+"""Windows extended by RoPE scaling, in all notations, and drafts beyond the original window."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def answers(folder: Path, name: str) -> list[list[int]]:
         (64, {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 4.0}}),
     ],
 )
-def test_the_window_is_the_extended_one(tmp_path: Path, stated: int, rope: dict[str, Any]) -> None:
+def test_rope_scaling_extends_the_window(tmp_path: Path, stated: int, rope: dict[str, Any]) -> None:
     random_model(tmp_path, max_position_embeddings=stated)
     change(tmp_path, "config.json", lambda config: config.pop("rope_parameters") and config.update(rope))
     plain = answers(tmp_path, "huggingface")

@@ -1,4 +1,4 @@
-"""An answer is as long with every back end, where it is said how long it is at least; who cannot do that refuses."""
+"""``min_tokens`` and ``ignore_eos`` of all back ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ASKED = [
 
 
 @pytest.mark.slow
-def test_transformers_writes_what_the_engine_does(tmp_path: Path) -> None:
+def test_transformers_and_engine_have_the_same_minimum_length(tmp_path: Path) -> None:
     folder = str(build_ending(tmp_path / "ending"))
     with backend("autoregressive")(folder) as own, backend("huggingface")(folder) as theirs:
         for sampling in ASKED:
@@ -34,7 +34,7 @@ def test_transformers_writes_what_the_engine_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sampling", ASKED[1:])
-def test_who_cannot_do_that_refuses_by_name(tiny_model: Path, sampling: Sampling) -> None:
+def test_back_ends_without_min_tokens_reject_it(tiny_model: Path, sampling: Sampling) -> None:
     pytest.importorskip("grpc", reason="needs the extra split")
     split = SplitSpecDecLLM(str(tiny_model), edge={"mode": "stream"})
     for llm in (split, LadeLLM(str(tiny_model))):

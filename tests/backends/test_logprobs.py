@@ -1,6 +1,4 @@
-"""Token probabilities from every back end that runs here: one triple per token, none changes an answer, and all back
-ends tell the same.
-"""
+"""Log-probabilities of local back ends: the same from all, and answers do not change."""
 
 from __future__ import annotations
 
@@ -59,21 +57,23 @@ def check(found: list[Completion], plain: list[Completion], ours: list[Completio
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", slow_unless(BACKENDS, {"eagle", "huggingface"}.__contains__))
-def test_back_ends_tell_the_same(name: str, ours: list[Completion]) -> None:
+def test_back_ends_return_the_same_log_probabilities(name: str, ours: list[Completion]) -> None:
     chosen, options = BACKENDS[name]
     with load(chosen, **options) as llm:
         check(answers(llm, ASKED), answers(llm, PLAIN), ours)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
-def test_llama_cpp_tells_the_same(ours: list[Completion], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_llama_cpp_returns_the_same_log_probabilities(
+    ours: list[Completion], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("RESULT_SAVED_URL", raising=False)
     with backend("llamacpp")(str(CLOUD), gguf_type="f32", threads=1) as llm:
         check(answers(llm, ASKED), answers(llm, PLAIN), ours)
 
 
-def test_characters_lead_from_a_place_in_the_text_to_its_token(ours: list[Completion]) -> None:
+def test_characters_map_text_to_tokens(ours: list[Completion]) -> None:
     for completion in ours:
         assert sum(completion.trace.characters or ()) == len(completion.text)
         ended = completion.finish_reason == "stop"
@@ -81,7 +81,7 @@ def test_characters_lead_from_a_place_in_the_text_to_its_token(ours: list[Comple
 
 
 @pytest.mark.slow
-def test_sampled_answers_are_told_before_temperature_and_top_k(ours: list[Completion]) -> None:
+def test_log_probabilities_are_before_temperature_and_top_k(ours: list[Completion]) -> None:
     sampling = Sampling(max_tokens=24, temperature=3.0, top_k=2, repetition_penalty=1.4, seed=1, logprobs=True)
     with load("autoregressive") as engine, load("huggingface") as peer:
         for llm in (engine, peer):

@@ -1,5 +1,4 @@
-"""One loaded model of ours and many threads: answers are those of one at a time, who leaves is let go of, and nobody
-waits for what never comes."""
+"""Concurrent requests to one model: answers, cancellation, shutdown, errors."""
 
 from __future__ import annotations
 
@@ -39,14 +38,14 @@ def chat(text: str) -> list[dict[str, str]]:
 
 
 def content(completion: Completion) -> tuple[Any, ...]:
-    """What of an answer does not depend on the time."""
+    """The parts of an answer without times."""
     confidence = [tuple(round(figure, 4) for figure in token) for token in completion.trace.confidence or ()]
     return completion.token_ids, completion.text, completion.finish_reason, confidence, completion.trace.characters
 
 
 @pytest.fixture(scope="module")
 def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Answers to it take far longer than any test."""
+    """A model whose answers take longer than any test."""
     return build_model(tmp_path_factory.mktemp("long") / "model", window=1 << 30)
 
 
@@ -54,7 +53,7 @@ FOR_EVER = Sampling(max_tokens=1_000_000, stop=())
 
 
 class Pool:
-    """Requests in threads of their own."""
+    """Requests in threads."""
 
     def __init__(self, model: Path, method: str = "autoregressive", **options: Any) -> None:
         self.llm = backend(method)(str(model), **options)
@@ -67,14 +66,14 @@ class Pool:
         return self._threads.submit(self.llm.generate, chat(text), sampling, on_chunk, Hints(cancelled=cancelled))
 
     def begun(self) -> tuple[Future[Completion], threading.Event]:
-        """A request without end that has begun to answer, and what ends it."""
+        """An endless request that has begun to answer, and the event that cancels it."""
         first, leaves = threading.Event(), threading.Event()
         asked = self.ask("go on", FOR_EVER, leaves.is_set, lambda *_: first.set())
         assert first.wait(LONGEST)
         return asked, leaves
 
     def has_room_for(self, endless: float) -> None:
-        """Of memory, for so many requests without end."""
+        """Limit memory to ``endless`` endless requests."""
         self.llm._batcher._engine._memory = endless * self.llm._target.memory(FOR_EVER.max_tokens)
 
     def wait_for(self, ready: Callable[[Occupancy], bool]) -> None:
@@ -110,7 +109,9 @@ def pool() -> Iterator[Callable[..., Pool]]:
         ("RecyclingSpecDec", {"acceptance": "coupled"}),
     ],
 )
-def test_answers_are_those_of_one_at_a_time(tiny_model: Path, pool: Any, method: str, options: dict[str, Any]) -> None:
+def test_concurrent_answers_are_those_of_single_requests(
+    tiny_model: Path, pool: Any, method: str, options: dict[str, Any]
+) -> None:
     asked = pool(tiny_model, method, **options)
     alone = [asked.ask(*question).result(LONGEST) for question in QUESTIONS]
     together = [answer.result(LONGEST) for answer in [asked.ask(*question) for question in QUESTIONS]]
@@ -118,7 +119,7 @@ def test_answers_are_those_of_one_at_a_time(tiny_model: Path, pool: Any, method:
     asked.wait_for(lambda now: now == Occupancy(0, 0, 0))
 
 
-def test_who_leaves_is_let_go_of_and_the_others_go_on(long_model: Path, pool: Any) -> None:
+def test_a_cancelled_request_does_not_affect_others(long_model: Path, pool: Any) -> None:
     asked = pool(long_model)
     staying, stays = asked.begun()
     leaving, leaves = asked.begun()
@@ -132,7 +133,7 @@ def test_who_leaves_is_let_go_of_and_the_others_go_on(long_model: Path, pool: An
     asked.wait_for(lambda now: now == Occupancy(0, 0, 0))
 
 
-def test_who_waits_for_room_leaves_as_well(long_model: Path, pool: Any) -> None:
+def test_a_request_that_waits_for_memory_can_be_cancelled(long_model: Path, pool: Any) -> None:
     asked = pool(long_model)
     asked.has_room_for(1.5)
     running, ends = asked.begun()
@@ -150,7 +151,7 @@ def test_who_waits_for_room_leaves_as_well(long_model: Path, pool: Any) -> None:
 
 
 @pytest.mark.slow
-def test_closing_ends_what_is_under_way_and_gives_the_memory_back(long_model: Path, pool: Any) -> None:
+def test_closing_ends_requests_and_frees_memory(long_model: Path, pool: Any) -> None:
     asked = pool(long_model)
     held = weakref.ref(asked.llm._target)
     running = [asked.begun()[0] for _ in range(3)]
@@ -166,10 +167,9 @@ def test_closing_ends_what_is_under_way_and_gives_the_memory_back(long_model: Pa
     assert asked.ask("again", Sampling(max_tokens=2)).result(LONGEST).completion_tokens == 2, "it can be loaded again"
 
 
-def test_when_the_engine_ends_everybody_is_told(
+def test_an_engine_error_ends_all_requests(
     long_model: Path, pool: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    """Those, too, whose end the step that failed had seen and could not tell."""
     asked = pool(long_model)
     running = [asked.begun() for _ in range(3)]
     leave = loop.Engine._leave
@@ -193,7 +193,7 @@ def test_when_the_engine_ends_everybody_is_told(
     assert "a fault" in caplog.text
 
 
-def test_a_model_is_loaded_once_for_all_who_ask(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_requests_load_the_model_once(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     llm = backend("autoregressive")(str(tiny_model))
     loads: list[int] = []
     load = type(llm)._load
@@ -204,7 +204,7 @@ def test_a_model_is_loaded_once_for_all_who_ask(tiny_model: Path, monkeypatch: p
 
 
 @pytest.mark.slow
-def test_a_process_that_ends_while_the_engine_computes_ends_well(long_model: Path) -> None:
+def test_a_process_can_exit_while_the_engine_computes(long_model: Path) -> None:
     program = f"""
 import threading
 threading.excepthook = lambda thrown: print(thrown.exc_value)

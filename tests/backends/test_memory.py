@@ -1,4 +1,4 @@
-"""Model Memory: what lies in memory, each weight once, and of heads their packed form."""
+"""Model Memory: bytes of weights, shared ones once, packed ones as packed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def tied(tiny_model: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_tied_embeddings_are_held_once(tiny_model: Path, tied: Path) -> None:
+def test_tied_embeddings_count_once(tiny_model: Path, tied: Path) -> None:
     embedding = stored(tied)["model.embed_tokens.weight"]
     for name, engine in (("autoregressive", {"engine": "torch"}), ("huggingface", {})):
         assert memory(name, tiny_model, **engine) - memory(name, tied, **engine) == size([embedding]), name
@@ -51,7 +51,7 @@ def test_tied_embeddings_are_held_once(tiny_model: Path, tied: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_packed_copies_count_and_what_they_replace_does_not(tiny_model: Path, dtype: str) -> None:
+def test_packed_copies_count_instead_of_the_originals(tiny_model: Path, dtype: str) -> None:
     whole = size([tensor.to(getattr(torch, dtype)) for tensor in stored(tiny_model).values()])
     packs = Linear(torch.zeros(64, 64, dtype=getattr(torch, dtype)))._packed is not None
     copied = {"float32": 2.0 if packs else 1.0, "bfloat16": 1.0}[dtype]
@@ -62,7 +62,7 @@ def test_packed_copies_count_and_what_they_replace_does_not(tiny_model: Path, dt
 
 @needs_native
 @pytest.mark.parametrize(("quantization", "share"), [("none", 1.0), ("int8", 1.0625 / 2), ("int4", 0.5625 / 2)])
-def test_packed_weights_count_as_large_as_they_are(quantization: str, share: float) -> None:
+def test_quantized_weights_count_with_their_packed_size(quantization: str, share: float) -> None:
     # A group of 32 integers has a scale of 16 bits. The output embedding keeps 8 bits where the others have 4.
     tensors = stored(MODELS / "edge")
     embeddings = [tensors["model.embed_tokens.weight"]]
@@ -82,7 +82,7 @@ def test_packed_weights_count_as_large_as_they_are(quantization: str, share: flo
     ],
 )
 @pytest.mark.parametrize("engine", ["torch", pytest.param("native", marks=needs_native)])
-def test_what_drafts_counts_as_it_lies_in_memory(name: str, model: str, options: dict[str, str], engine: str) -> None:
+def test_drafters_count(name: str, model: str, options: dict[str, str], engine: str) -> None:
     plain = memory("autoregressive", MODELS / model, engine=engine)
     files_of = {key: str(MODELS / value) for key, value in options.items()}
     drafting = memory(name, MODELS / model, engine=engine, **files_of)

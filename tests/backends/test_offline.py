@@ -1,4 +1,4 @@
-"""Many prompts at once from Python: the code of the page runs, answers are those of one at a time, faults are told."""
+"""``ianvs_specdec.LLM``: the code of docs/python.md, batches, streams, errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def llm(tiny_model: Path) -> LLM:
 
 
 @pytest.mark.slow
-def test_the_code_of_the_page_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_in_docs_python_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(ROOT)
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
     assert len(blocks[0].strip().splitlines()) == 5
@@ -35,7 +35,7 @@ def test_the_code_of_the_page_runs(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "drafted" in capsys.readouterr().out
 
 
-def test_many_at_once_are_answered_as_each_alone(llm: LLM, tiny_model: Path) -> None:
+def test_batches_have_the_answers_of_single_prompts(llm: LLM, tiny_model: Path) -> None:
     together = llm.generate(PROMPTS, SAMPLING)
     assert [answer.token_ids for answer in together] == [llm.generate(p, SAMPLING)[0].token_ids for p in PROMPTS]
     with LLM(str(tiny_model), threads=1) as plain:
@@ -45,7 +45,7 @@ def test_many_at_once_are_answered_as_each_alone(llm: LLM, tiny_model: Path) -> 
     assert llm.generate([5, 6, 7], SAMPLING)[0].prompt_tokens == 3
 
 
-def test_a_chat_goes_through_the_template(llm: LLM, tiny_model: Path) -> None:
+def test_chats_use_the_template(llm: LLM, tiny_model: Path) -> None:
     chats = [[{"role": "user", "content": prompt}] for prompt in PROMPTS]
     together = [answer.text for answer in llm.chat(chats, SAMPLING)]
     with backend("autoregressive")(str(tiny_model), threads=1) as plain:
@@ -53,14 +53,14 @@ def test_a_chat_goes_through_the_template(llm: LLM, tiny_model: Path) -> None:
     assert llm.chat(chats[0], SAMPLING)[0].text == together[0]
 
 
-def test_seeds_tell_equal_prompts_apart_and_repeat(llm: LLM) -> None:
+def test_equal_prompts_have_different_reproducible_samples(llm: LLM) -> None:
     sampling = SamplingParams(max_tokens=12, temperature=1.0, seed=3)
     drawn = [answer.token_ids for answer in llm.generate(["ab"] * 4, sampling)]
     assert len(set(map(tuple, drawn))) > 1
     assert [answer.token_ids for answer in llm.generate(["ab"] * 4, sampling)] == drawn
 
 
-def test_a_stream_is_the_answer_in_pieces_and_ends_when_it_is_left(llm: LLM) -> None:
+def test_streams_yield_pieces_and_can_be_closed(llm: LLM) -> None:
     assert "".join(llm.stream("ab ab", SAMPLING)) == llm.generate("ab ab", SAMPLING)[0].text
     stream = llm.stream("ab ab", SamplingParams(max_tokens=400))
     next(stream)
@@ -70,13 +70,13 @@ def test_a_stream_is_the_answer_in_pieces_and_ends_when_it_is_left(llm: LLM) -> 
 
 
 @pytest.mark.parametrize("prompt", ["", [], [10**6]])
-def test_a_prompt_that_has_no_answer_is_one_message(llm: LLM, prompt: object) -> None:
+def test_an_unanswerable_prompt_is_an_error(llm: LLM, prompt: object) -> None:
     with pytest.raises(AnswerError, match="at least one token"):
         llm.generate([prompt, "ab"] if prompt != [] else [prompt], SAMPLING)  # type: ignore[arg-type]
     assert llm.generate("ab", SAMPLING)[0].completion_tokens
 
 
-def test_unknown_options_and_methods_are_told(tiny_model: Path) -> None:
+def test_unknown_options_and_methods_are_rejected(tiny_model: Path) -> None:
     with pytest.raises(UserError, match="unknown method 'eagel'"):
         LLM(str(tiny_model), method="eagel")
     with pytest.raises(UserError, match="unknown engine"):

@@ -1,4 +1,4 @@
-"""Quantized models as back ends: the same lossless comparison, less memory, clear refusals."""
+"""Quantized models: baseline, memory, errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def edge(model: Path, **hyperparameters: Any) -> EdgeModel:
 
 
 @pytest.mark.parametrize("backend", ["autoregressive", "PromptLookup", "huggingface"])
-def test_an_int8_row_is_compared_with_int8_decoded_token_by_token(job: Path, tiny_model: Path, backend: str) -> None:
+def test_the_baseline_of_int8_is_int8(job: Path, tiny_model: Path, backend: str) -> None:
     edge(tiny_model, quantization="int8").predict("ab ab ab")
     plain = edge(tiny_model, backend=backend).predict("ab ab ab")
     small = edge(tiny_model, backend=backend, quantization="int8").predict("ab ab ab")
@@ -46,7 +46,7 @@ def test_an_int8_row_is_compared_with_int8_decoded_token_by_token(job: Path, tin
         ({"quantization": "awq"}, "needs the package gptqmodel"),
     ],
 )
-def test_what_cannot_be_had_is_one_message(
+def test_unavailable_quantizations_are_rejected(
     job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], message: str
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
@@ -55,7 +55,7 @@ def test_what_cannot_be_had_is_one_message(
     assert caught.value.key == "quantization"
 
 
-def test_a_checkpoint_must_be_of_the_kind_that_is_asked_for(
+def test_a_checkpoint_must_have_the_requested_format(
     job: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: object())

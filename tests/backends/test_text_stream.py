@@ -1,4 +1,4 @@
-"""Text in pieces is the text as a whole, no character split, however the tokens come; and a long one costs no more."""
+"""Streamed text: pieces, stop strings, constant cost per token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tokenizer(tiny_model: Path) -> Any:
     return AutoTokenizer.from_pretrained(tiny_model)
 
 
-def test_a_text_is_encoded_once_and_only_while_it_is_wanted(tokenizer: Any) -> None:
+def test_encoding_is_cached_and_cancellable(tokenizer: Any) -> None:
     encoded = list[str]()
 
     class Counting:
@@ -43,7 +43,7 @@ def test_a_text_is_encoded_once_and_only_while_it_is_wanted(tokenizer: Any) -> N
 
 
 def streamed(tokenizer: Any, ids: list[int], stop: tuple[str, ...], sizes: random.Random) -> tuple[list[Any], str, int]:
-    """Pieces with their tokens, the whole text, and the most ids that were decoded at once."""
+    """Pieces with their tokens, the whole text, and the maximum ids of one decoding."""
     pieces: list[Any] = []
     longest = 0
 
@@ -66,7 +66,7 @@ def streamed(tokenizer: Any, ids: list[int], stop: tuple[str, ...], sizes: rando
 
 @pytest.mark.parametrize("stop", [(), ("😀😀, a",), ("not there", "nor this")])
 @pytest.mark.parametrize("seed", range(3))
-def test_pieces_are_the_text_and_split_no_character(tokenizer: Any, stop: tuple[str, ...], seed: int) -> None:
+def test_pieces_join_to_the_text_and_split_no_character(tokenizer: Any, stop: tuple[str, ...], seed: int) -> None:
     ids = tokenizer(TEXT, add_special_tokens=False)["input_ids"]
     if "😀😀, a" in stop:
         finds = StopStrings(lambda some: str(tokenizer.decode(some)), stop)
@@ -80,7 +80,7 @@ def test_pieces_are_the_text_and_split_no_character(tokenizer: Any, stop: tuple[
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_bytes_that_make_no_character_are_told_as_they_are_at_the_end(tokenizer: Any, seed: int) -> None:
+def test_invalid_bytes_are_streamed_as_in_the_whole_text(tokenizer: Any, seed: int) -> None:
     chance = random.Random(seed)
     ids = [chance.randrange(len(tokenizer)) for _ in range(300)]
     pieces, text, _ = streamed(tokenizer, ids, (), chance)
@@ -88,8 +88,8 @@ def test_bytes_that_make_no_character_are_told_as_they_are_at_the_end(tokenizer:
 
 
 @pytest.mark.parametrize("kind", ["never a character", "no text"])
-def test_what_never_gets_a_text_costs_no_more(tokenizer: Any, kind: str) -> None:
-    """A byte that only begins characters, again and again, and the end token where it does not end the answer."""
+def test_tokens_without_text_take_constant_time(tokenizer: Any, kind: str) -> None:
+    """Bytes that begin characters without end, and end tokens in the middle."""
     euro = tokenizer("€", add_special_tokens=False)["input_ids"]
     token = euro[0] if kind == "never a character" else tokenizer.eos_token_id
     ids = [*euro[:2], *[token] * 500, *euro, *tokenizer(" a", add_special_tokens=False)["input_ids"]]

@@ -1,4 +1,4 @@
-"""A model answers only if its folder holds all of what its config.json claims, and nothing of another model."""
+"""Damaged and inconsistent model folders are rejected."""
 
 from __future__ import annotations
 
@@ -59,14 +59,12 @@ def refused(folder: Path, told: str, name: str = "autoregressive", **options: An
 
 @pytest.mark.parametrize("damage", WEIGHTS)
 @pytest.mark.parametrize("name", BACKENDS)
-def test_weights_that_are_not_those_of_the_configuration_are_refused(
-    tiny_model: Path, tmp_path: Path, name: str, damage: str
-) -> None:
+def test_weights_must_match_the_configuration(tiny_model: Path, tmp_path: Path, name: str, damage: str) -> None:
     edit, told = WEIGHTS[damage]
     refused(with_weights(tiny_model, tmp_path / "m", edit), told, name)
 
 
-def test_weights_in_half_precision_are_checked_too(tiny_model: Path, tmp_path: Path) -> None:
+def test_half_precision_weights_are_checked(tiny_model: Path, tmp_path: Path) -> None:
     def edit(tensors: Tensors) -> None:
         for name in tensors:
             tensors[name] = tensors[name].to(torch.float16)
@@ -96,7 +94,7 @@ def test_weights_in_half_precision_are_checked_too(tiny_model: Path, tmp_path: P
         ("quantization_config", Raw("[" * 100_000 + "]" * 100_000), "nested too deeply"),
     ],
 )
-def test_a_configuration_that_is_not_the_weights_own_is_refused(
+def test_invalid_configurations_are_rejected(
     tiny_model: Path, tmp_path: Path, key: str, value: object, told: str
 ) -> None:
     refused(with_config(tiny_model, tmp_path / "m", **{key: value}), told)
@@ -118,16 +116,14 @@ def test_damaged_files_are_named(tiny_model: Path, tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_a_tied_output_matrix_is_not_missed(tiny_model: Path, tmp_path: Path, name: str) -> None:
+def test_a_tied_output_matrix_may_be_missing(tiny_model: Path, tmp_path: Path, name: str) -> None:
     folder = with_weights(tiny_model, tmp_path / "m", lambda tensors: tensors.pop("lm_head.weight"))
     with backend(name)(str(with_config(folder, tmp_path / "tied", tie_word_embeddings=True))) as llm:
         llm.load()
     refused(folder, "lm_head.weight", name)
 
 
-def test_whole_numbers_are_no_weights_but_the_masks_of_older_files_of_gpt2_are_accepted(
-    tiny_model: Path, tmp_path: Path
-) -> None:
+def test_integer_weights_are_rejected_except_masks_of_gpt2(tiny_model: Path, tmp_path: Path) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     folder = copy_of(tiny_model, tmp_path / "gpt2")
@@ -145,7 +141,7 @@ def test_whole_numbers_are_no_weights_but_the_masks_of_older_files_of_gpt2_are_a
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_tokenizers_that_are_missing_or_of_another_model_are_told(tiny_model: Path, tmp_path: Path, name: str) -> None:
+def test_missing_and_foreign_tokenizers_are_reported(tiny_model: Path, tmp_path: Path, name: str) -> None:
     folder = copy_of(tiny_model, tmp_path / "m")
     path = folder / "tokenizer.json"
     tokenizer = json.loads(path.read_text(encoding="utf-8"))
@@ -164,14 +160,14 @@ def test_tokenizers_that_are_missing_or_of_another_model_are_told(tiny_model: Pa
     assert caught.value.key == "model"
 
 
-def test_a_prompt_that_fills_the_window_is_the_users_error(tiny_model: Path) -> None:
+def test_a_prompt_that_fills_the_window_is_a_user_error(tiny_model: Path) -> None:
     with backend("autoregressive")(str(tiny_model)) as llm:
         llm.load()
         with pytest.raises(ContextWindowError, match=str(tiny_model)):
             llm._decode([3] * 512, Sampling(max_tokens=4), TextOutput(llm.chat, Sampling(), None), [], NO_HINTS)
 
 
-def test_a_fault_of_ours_is_not_told_as_the_users(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_no_user_error(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ianvs_specdec.drafters.prompt_lookup import PromptLookup
 
     def fail(*_: Any) -> None:
@@ -185,9 +181,7 @@ def test_a_fault_of_ours_is_not_told_as_the_users(tiny_model: Path, monkeypatch:
 
 @pytest.mark.parametrize("threads", [0, True, 10**30])
 @pytest.mark.parametrize("name", [*BACKENDS, "llamacpp"])
-def test_numbers_of_threads_that_would_end_the_process_are_refused(
-    tiny_model: Path, name: str, threads: object
-) -> None:
+def test_invalid_thread_counts_are_rejected(tiny_model: Path, name: str, threads: object) -> None:
     with pytest.raises(UserError, match="threads must be a whole number from 1 to 1024") as caught:
         backend(name)(str(tiny_model), threads=threads)
     assert caught.value.key == "threads"

@@ -1,4 +1,4 @@
-"""The folder ``bench`` can be imported, and there is a small model with prompts to measure."""
+"""Make ``bench`` importable, and provide a small model with prompts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ def bench_is_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def arguments(tmp_path: Path) -> list[str]:
-    """Options that name a random model, six prompts of two kinds and the output folder."""
+def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Options with a random model, six prompts of two tasks and the output folder."""
+    monkeypatch.setattr("bench.statistics.RESAMPLES", 20)
     build_model(tmp_path / "model")
     rows = [{"prompt": [3 + i, 4, 3 + i, 4][: 2 + i % 3], "category": f"kind {i % 2}"} for i in range(6)]
     (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

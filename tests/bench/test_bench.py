@@ -1,4 +1,4 @@
-"""The measuring harness: its statistics, its prompts, and one small run on a random model."""
+"""``bench``: statistics, prompts, and small runs on a random model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def runs_of(seconds, tokens=10):
     return [[Run([1] * tokens, s, 5) for s in repeats] for repeats in seconds]
 
 
-def test_ratio_is_of_sums_of_medians_with_an_interval_around_it():
+def test_speed_ratio_of_sums_of_medians():
     from bench.statistics import speed_ratio
 
     fast = runs_of([[1.0, 9.0, 1.0], [3.0, 3.0, 3.0], [2.0, 2.0, 0.1]])
@@ -26,7 +26,7 @@ def test_ratio_is_of_sums_of_medians_with_an_interval_around_it():
     assert speed_ratio(fast, fast).low == speed_ratio(fast, fast).high == 1.0
 
 
-def test_outputs_are_compared_and_near_ties_told_apart():
+def test_outputs_are_compared_and_near_ties_separated():
     from bench.statistics import Run, first_difference, summarise
 
     reference = [[Run([1, 2, 3], 1, 3)], [Run([1, 2, 3], 1, 3)], [Run([1, 2, 3], 1, 3)], [Run([1, 2, 3], 1, 3)]]
@@ -46,10 +46,10 @@ def test_outputs_are_compared_and_near_ties_told_apart():
         ({"turns": ["ab", "cd"]}, [97, 98]),
     ],
 )
-def test_prompts_are_read_from_every_known_kind_of_file(tmp_path, row, expected):
+def test_prompts_of_every_file_format(tmp_path, row, expected):
     from types import SimpleNamespace
 
-    from bench.prompts import read_requests
+    from bench.options import read_requests
 
     class Characters:
         chat_template = None
@@ -118,7 +118,7 @@ def test_a_run_prints_and_writes_everything(tmp_path, arguments, capsys):
 
 @pytest.mark.parametrize(("gap", "share"), [(1e9, 1.0), (0.0, 0.0)])
 def test_near_ties_are_those_of_the_reference(gap, share, tmp_path, arguments, monkeypatch):
-    """Whatever computes ours: the native step notes none of its own."""
+    """For every engine, since the native step records none."""
     import torch
 
     from bench import methods
@@ -140,24 +140,24 @@ def test_near_ties_are_those_of_the_reference(gap, share, tmp_path, arguments, m
 
     monkeypatch.setattr(methods, "generate", differs)
     monkeypatch.setitem(rounding.NEAR_TIE, torch.float32, gap)
-    report = report_of(tmp_path, arguments, "--methods", "prompt_lookup", "--repeats", "1")
+    report = report_of(tmp_path, arguments, "--methods", "prompt_lookup", "--repeats", "1", "--limit", "2")
     for row in report["methods"][1:]:
         assert (row["same_output"], row["near_tie"]) == (0.0, share), row["name"]
 
 
-def test_one_that_fails_does_not_end_the_others(tmp_path, arguments, capsys, monkeypatch):
-    """One fails as it starts, one at its second prompt."""
+def test_a_failing_row_does_not_end_the_others(tmp_path, arguments, capsys, monkeypatch):
+    """One row fails at its start, one at its second prompt."""
     import bench.peers
     from ianvs_specdec.drafters.prompt_lookup import PromptLookup
 
     script = tmp_path / "worker.py"
     script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGILL)\n")
     monkeypatch.setattr(bench.peers, "VLLM_WORKER", script)
-    asked, begin = [], PromptLookup.begin
+    contexts, begin = [], PromptLookup.begin
 
     def fails(drafter, target, context, output):
-        asked.append(context)
-        if len(asked) > 3:
+        contexts.append(context)
+        if len(contexts) > 3:
             raise ValueError("no luck")
         begin(drafter, target, context, output)
 

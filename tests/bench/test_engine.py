@@ -1,4 +1,4 @@
-"""The engine's own cost, on a shape small enough for a test."""
+"""``bench.engine`` on a small shape."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_a_run_on_the_cpu_prints_and_writes_everything(tmp_path, capsys):
     assert list((tmp_path / "deep").iterdir()) == [tmp_path / "deep" / "engine.json"]
 
 
-def test_llama_cpp_is_asked_for_the_same_steps_in_turn(tmp_path, capsys, monkeypatch):
-    """With a driver that answers by the protocol."""
+def test_llama_cpp_computes_the_same_steps(tmp_path, capsys, monkeypatch):
+    """With a fake worker."""
     from bench.engine import main
 
     script = tmp_path / "worker.py"
@@ -40,10 +40,10 @@ def test_llama_cpp_is_asked_for_the_same_steps_in_turn(tmp_path, capsys, monkeyp
         "sys.stdin.readline()\n"
         'print(json.dumps({"ready": {}}), flush=True)\n'
         "for line in sys.stdin:\n"
-        "    asked = json.loads(line)\n"
-        '    rows = asked["sampling"]["rows"]\n'
-        '    assert (len(asked["prompt"]), rows in (0, 1, 2)) == (8, True)\n'
-        '    print(json.dumps({"id": asked["id"], "finish": "stop", "seconds": 1000.0 + rows}), flush=True)\n'
+        "    request = json.loads(line)\n"
+        '    rows = request["sampling"]["rows"]\n'
+        '    assert (len(request["prompt"]), rows in (0, 1, 2)) == (8, True)\n'
+        '    print(json.dumps({"id": request["id"], "finish": "stop", "seconds": 1000.0 + rows}), flush=True)\n'
     )
     monkeypatch.setattr("bench.peers.LLAMACPP_WORKER", script)
     arguments = [*SMALL, "--rows", "1,2", "--llamacpp", sys.executable]
@@ -55,15 +55,15 @@ def test_llama_cpp_is_asked_for_the_same_steps_in_turn(tmp_path, capsys, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
-        (["--rows", "2,4"], "--rows must hold 1"),
+        (["--rows", "2,4"], "--rows must contain 1"),
         (["--quantization", "int3"], "'int3' is not one of none, int8, int4"),
     ],
 )
-def test_options_that_cannot_be_are_told(wrong, told, capsys):
+def test_invalid_options(wrong, message, capsys):
     from bench.engine import main
 
     with pytest.raises(SystemExit):
         main(["--shape", "tiny", "--device", "cpu", *wrong])
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

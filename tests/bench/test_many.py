@@ -1,4 +1,4 @@
-"""``python -m bench.many`` on a small model, and its peers' loops."""
+"""``bench.many`` on a small model."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ engine = json.loads(sys.stdin.readline())["engine"]
 print(json.dumps({"ready": {}}), flush=True)
 for line in sys.stdin:
     message = json.loads(line)
-    asked = message["sampling"]
-    assert asked["at_once"] <= engine["at_once"]
-    answer = {"outputs": [prompt[:2] for prompt in asked["prompts"]], "seconds": 4.0 / asked["at_once"]}
+    sampling = message["sampling"]
+    assert sampling["at_once"] <= engine["at_once"]
+    answer = {"outputs": [prompt[:2] for prompt in sampling["prompts"]], "seconds": 4.0 / sampling["at_once"]}
     print(json.dumps({"id": message["id"], "finish": "stop", **answer}), flush=True)
 """
 
@@ -24,7 +24,7 @@ PEER = "llama.cpp f32"
 
 
 @pytest.mark.slow
-def test_a_run_serves_every_batch_with_every_number_at_once_and_compares(arguments, tmp_path, capsys, monkeypatch):
+def test_a_run_compares_every_concurrency(arguments, tmp_path, capsys, monkeypatch):
     from bench.many import main
 
     script = tmp_path / "worker.py"
@@ -55,18 +55,17 @@ def test_a_run_serves_every_batch_with_every_number_at_once_and_compares(argumen
     assert f"ours autoregressive / {PEER}, 3 at once: " in printed
 
 
-def test_each_length_has_a_row_and_a_policy_is_held_against_the_best_fixed_one_in_hindsight(arguments):
+def test_policies_are_compared_with_the_best_fixed_length(arguments):
     from bench.many import Round, _arguments, _hindsight, _ours
     from bench.methods import Method
-    from bench.options import load
-    from bench.prompts import Request
+    from bench.options import Request, load
     from ianvs_specdec.targets.registry import create_target
 
-    asked = ["--length", "fixed:1", "--length", "fixed:3", "--length", "goodput", "--at-once", "2"]
-    options = _arguments([*arguments, *asked])
+    lengths = ["--length", "fixed:1", "--length", "fixed:3", "--length", "goodput", "--at-once", "2"]
+    options = _arguments([*arguments, *lengths])
     target = create_target(load(options)[0], engine="torch")
     rows = list(_ours(options, Method(target, "prompt_lookup", {}, [1], 6), "prompt_lookup", ""))
-    assert [row.name for row in rows] == [f"ours prompt_lookup {length}" for length in asked[1:6:2]]
+    assert [row.name for row in rows] == [f"ours prompt_lookup {length}" for length in lengths[1:6:2]]
     rows = [*_ours(options, Method(target, "autoregressive", {}, [1], 6), "autoregressive", ""), *rows]
     assert rows[0].name == "ours autoregressive"
     batch = [Request([3, 4, 3, 4 + i], "") for i in range(3)]

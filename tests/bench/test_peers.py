@@ -1,4 +1,4 @@
-"""Peers in processes of their own, asked beside ours."""
+"""Other implementations in separate processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from bench import peers
 from bench.__main__ import _arguments
 from bench.methods import measure, methods, ratios
-from bench.prompts import Request
+from bench.options import Request
 from ianvs_specdec.common.errors import UserError
 from tests.support.folders import EDGE
 
@@ -23,17 +23,17 @@ engine = json.loads(sys.stdin.readline())["engine"]
 head = len(engine.get("speculative_config", ()))
 print(json.dumps({"ready": {"memory": 7000000, "versions": {}}}), flush=True)
 for line in sys.stdin:
-    asked = json.loads(line)
+    request = json.loads(line)
     ends = {"time": time.monotonic() + 2, "started": time.monotonic() - 1}
     drafts = [[3, 1]] if head else None
-    for more in ({"tokens": asked["prompt"], "time": time.monotonic(), "finish": None}, {"tokens": [head], **ends}):
-        print(json.dumps({"id": asked["id"], "finish": "stop", "drafts": drafts, **more}), flush=True)
+    for more in ({"tokens": request["prompt"], "time": time.monotonic(), "finish": None}, {"tokens": [head], **ends}):
+        print(json.dumps({"id": request["id"], "finish": "stop", "drafts": drafts, **more}), flush=True)
 """
 
 
 @pytest.fixture
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In place of vLLM's, by the same protocol."""
+    """A fake vLLM worker."""
     script = tmp_path / "worker.py"
     script.write_text(WORKER)
     monkeypatch.setattr(peers, "VLLM_WORKER", script)
@@ -44,7 +44,7 @@ def options_of(folder: Path, *more: str):
     return _arguments(["--model", str(EDGE), "--threads", "1", "--out", str(folder / "out"), *more])
 
 
-def test_a_peer_is_started_when_it_is_first_asked(tmp_path: Path, worker: Path) -> None:
+def test_a_worker_is_started_by_its_first_request(tmp_path: Path, worker: Path) -> None:
     options = options_of(tmp_path, "--vllm", sys.executable)
     (tmp_path / "head").mkdir()
     (tmp_path / "head" / "config.json").write_text(json.dumps({}))
@@ -64,7 +64,7 @@ def test_a_peer_is_started_when_it_is_first_asked(tmp_path: Path, worker: Path) 
     assert ratios(["ours eagle head chain", "vLLM head"]) == [("ours eagle head chain", "vLLM head")]
 
 
-def test_every_published_row_has_its_baseline_and_ours_of_the_same_settings(tmp_path: Path) -> None:
+def test_published_rows_have_baselines_and_ours(tmp_path: Path) -> None:
     options = options_of(tmp_path, "--official", str(tmp_path))
     with pytest.raises(UserError, match="name one with --eagle"):
         list(methods(options))
@@ -78,12 +78,12 @@ def test_every_published_row_has_its_baseline_and_ours_of_the_same_settings(tmp_
         peers.published(options, "lade", [2], stack)
 
 
-def test_rows_take_turns_prompt_by_prompt_each_first_as_often_after_a_warm_up() -> None:
-    asked: list[tuple[str, list[int]]] = []
+def test_rows_are_interleaved_after_a_warm_up() -> None:
+    calls: list[tuple[str, list[int]]] = []
 
     def entry(name):
         def decode(request):
-            asked.append((name, request.ids))
+            calls.append((name, request.ids))
             return SimpleNamespace(seconds=1.0, forwards=1)
 
         return SimpleNamespace(name=name, decode=decode)
@@ -91,15 +91,14 @@ def test_rows_take_turns_prompt_by_prompt_each_first_as_often_after_a_warm_up() 
     model = SimpleNamespace(register_forward_pre_hook=lambda count: SimpleNamespace(remove=int))
     requests = [Request([number], "") for number in (1, 2, 3)]
     runs = measure(model, [entry(name) for name in "ABC"], requests, 2, {})
-    assert "".join(name for name, _ in asked[:6]) == "AABBCC"
-    order = ["".join(name for name, _ in asked[i : i + 3]) for i in range(6, len(asked), 3)]
+    assert "".join(name for name, _ in calls[:6]) == "AABBCC"
+    order = ["".join(name for name, _ in calls[i : i + 3]) for i in range(6, len(calls), 3)]
     assert order == ["ABC", "BCA", "CAB", "ABC", "BCA", "CAB"]
-    assert [ids for _, ids in asked[6::3]] == [[1], [2], [3]] * 2
+    assert [ids for _, ids in calls[6::3]] == [[1], [2], [3]] * 2
     assert [[len(repeats) for repeats in runs[name]] for name in "ABC"] == [[2, 2, 2]] * 3
 
 
-def test_llama_cpp_answers_as_ours_does_and_serves_many_as_one(tmp_path: Path) -> None:
-    """In this environment's Python, which has what the worker needs."""
+def test_llama_cpp_has_our_output(tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed (make test-llamacpp)")
     from ianvs_specdec.backends.specdec import AutoregressiveLLM
     from ianvs_specdec.common.types import Sampling

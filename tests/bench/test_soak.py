@@ -1,4 +1,4 @@
-"""``bench.soak`` tells an answer that is not whole, and counts what a real server counts."""
+"""``bench.soak``: incomplete answers, and counts compared with a server's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def events(*chunks: Any, end: str = "data: [DONE]\n\n") -> str:
     return "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + end
 
 
-def test_whole_answers_and_a_full_queue_are_told_apart() -> None:
+def test_complete_answers_and_refusals() -> None:
     last, usage = {"choices": WHOLE["choices"]}, {"choices": [], "usage": WHOLE["usage"]}
     assert received(json.dumps(WHOLE)) == "answered"
     assert received(events(last, usage), streamed=True) == "answered"
@@ -47,7 +47,7 @@ def test_whole_answers_and_a_full_queue_are_told_apart() -> None:
         (events({"choices": WHOLE["choices"]}, end=""), 200, True),
     ],
 )
-def test_what_is_not_whole_is_lost(body: str, status: int, streamed: bool) -> None:
+def test_incomplete_answers_are_lost(body: str, status: int, streamed: bool) -> None:
     with pytest.raises((ValueError, LookupError)):
         received(body, status, streamed)
 
@@ -56,7 +56,7 @@ def test_what_is_not_whole_is_lost(body: str, status: int, streamed: bool) -> No
     ("completed", "refused", "disconnected", "right"),
     [(11, 4, 2, True), (10, 6, 1, True), (9, 4, 4, False), (10, 4, 2, False)],
 )
-def test_who_leaves_may_have_been_answered_or_refused_just_before(
+def test_disconnected_clients_may_have_been_answered(
     completed: int, refused: int, disconnected: int, right: bool
 ) -> None:
     outcomes = {"completed": completed, "queue_full": refused, "disconnected": disconnected}
@@ -66,11 +66,11 @@ def test_who_leaves_may_have_been_answered_or_refused_just_before(
 
 
 @pytest.mark.slow
-def test_a_short_one_with_a_real_server(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_short_run_with_a_real_server(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--minutes", "0.05", "--at-once", "6", "--tokens", "12", "--", "--model", str(tiny_model)]
     soak.main([*arguments, "--set", "truncate_prompts=true"])
     *_, counted, verdict = capsys.readouterr().out.splitlines()
     assert ", 0 queue full, 0 lost, " in counted
     assert not counted.startswith("in all  0 answered")
-    # Three seconds are too short to tell of the memory.
+    # Three seconds are too short to judge the memory.
     assert verdict.startswith(("nothing lost", "the memory grew"))

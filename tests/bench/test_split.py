@@ -1,4 +1,4 @@
-"""``bench.split``: drafts with a set quality, a link that is told what to do, and what is made of what was measured."""
+"""``bench.split``: drafts of a given quality, and summaries."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def drafted(drafter, output):
 
 
 @pytest.mark.parametrize("acceptance", [0.0, 0.8])
-def test_so_many_drafted_tokens_are_right(truth, acceptance):
+def test_the_share_of_right_drafts(truth, acceptance):
     tokens = drafted(Paced(truth, acceptance, most=5000), [])
     right = sum(token == known for token, known in zip(tokens, ANSWER, strict=True))
     assert right / len(ANSWER) == pytest.approx(acceptance, abs=0.04)
 
 
-def test_the_controller_is_compared_with_the_best_and_with_streaming():
+def test_summary_of_the_controller():
     rates = {AUTO: 95.0, STREAMED: 90.0, "split 4": 100.0, SHARE: 0.2}
-    told = summary([{"rates": rates}])
-    assert "least 0.950" in told
-    assert told.endswith("to streamed: least 1.056")
+    text = summary([{"rates": rates}])
+    assert "least 0.950" in text
+    assert text.endswith("auto / streamed: least 1.056")
 
 
-def test_each_part_says_what_it_does(capsys):
+def test_each_part_has_help(capsys):
     for part in split.PARTS:
         with pytest.raises(SystemExit) as ended:
             split.main([part, "--help"])

@@ -1,4 +1,4 @@
-"""Results of a test case whose queries are for a judge, and judges that give ratings by turn."""
+"""Judged results of a test case, and judges with ratings by turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CMMLU: its prompts, its files and archive; the rows here are made up, none is the benchmark's."""
+"""CMMLU: prompts, files and archive, with made-up rows."""
 
 # ruff: noqa: RUF001 - Chinese punctuation
 from __future__ import annotations
@@ -62,12 +62,12 @@ def test_the_archive_of_the_hub(
     assert "cannot be read as a zip archive" in refused("cmmlu", "--from", write("broken.zip", "PK"))
 
 
-def test_a_subject_that_is_none(write: Callable[..., Path], refused: Callable[..., str]) -> None:
+def test_an_unknown_subject_is_an_error(write: Callable[..., Path], refused: Callable[..., str]) -> None:
     message = refused("cmmlu", "--from", write("test/anatmy.csv", *FILES["dev/anatomy.csv"]))
     assert "unknown subject of CMMLU 'anatmy'. Did you mean 'anatomy'?" in message
 
 
-def test_every_subject_has_one_category_besides_china() -> None:
+def test_every_cmmlu_subject_has_one_category() -> None:
     sizes = {name: len(groups) for name, groups in cmmlu.CATEGORIES.items()}
     assert sizes == {"STEM": 17, "humanities": 13, "social sciences": 22, "other": 15, "China specific": 15}
     others = [groups for name, groups in cmmlu.CATEGORIES.items() if name != "China specific"]

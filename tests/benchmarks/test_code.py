@@ -1,4 +1,4 @@
-"""Which program an answer holds, and whether it passes."""
+"""Programs in answers, and whether they pass."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_wrong_answers_and_why(answer: str, reason: str) -> None:
     assert failure(answer, GOLD, LIMITS).startswith(reason)
 
 
-def test_drafts_are_not_run() -> None:
+def test_reasoning_and_corrected_programs_are_not_run() -> None:
     """Neither those of thoughts nor those that the answer corrects."""
     draft = fenced("def count(numbers):\n    return 1")
     for answer in (
@@ -123,7 +123,7 @@ def processed(count: int, **hyperparameters: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def test_programs_run_only_where_that_is_permitted(caplog: pytest.LogCaptureFixture) -> None:
+def test_programs_run_only_if_permitted(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         results = results_of(processed(2), [BODY, "    return 1"])
     assert "only with run_code: true" in caplog.text
@@ -137,7 +137,7 @@ def test_pass_at_1(caplog: pytest.LogCaptureFixture) -> None:
     assert scores(results, [GOLD] * 3) == [100.0, 0.0, 100.0]
     assert scorer("code")(["nothing", BODY], results[0].row["gold"]) == 100.0
     (record,) = caplog.records
-    assert "programs that a model wrote run on this machine" in record.getMessage()
+    assert "programs written by a model run on this machine" in record.getMessage()
 
 
 def test_the_time_that_a_program_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_the_time_that_a_program_may_take(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("answer", ["text", {**GOLD, "test": None}])
-def test_a_row_without_tests_is_found_before_a_model_is_asked(answer: Any) -> None:
+def test_a_row_without_tests_is_an_error(answer: Any) -> None:
     dataset = SimpleNamespace(x=[{"turns": ["q"], "scorer": "code"}], y=[answer])
     with pytest.raises(UserError, match="data row 1: scorer code needs an object with the texts prompt, entry_point"):
         DatasetProcessor()(dataset)

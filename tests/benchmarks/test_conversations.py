@@ -43,18 +43,18 @@ def test_mt_bench(write: Callable[..., Path], prepare: Callable[..., Rows], refu
     assert "broken.jsonl:2: 'choices' must begin with an object" in message
 
 
-def test_which_prompts_will_judge_is_told(
+def test_the_judge_prompts_are_reported(
     write: Callable[..., Path], prepare: Callable[..., Rows], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write("data/mt_bench/question.jsonl", WRITING).parent
     prepare("mt_bench", "--from", folder)
     (told,) = capsys.readouterr().out.splitlines()[1:]
-    assert "judge_prompts.jsonl is not there, so a judge is asked by specdec-judge-v1" in told
+    assert "judge_prompts.jsonl is not there, so the judge's prompts are specdec-judge-v1" in told
     path = write("data/judge_prompts.jsonl", "{}")
     prepare("mt_bench", "--from", folder)
     assert yaml.safe_load(capsys.readouterr().out.splitlines()[-1]) == [{"judge_prompts": {"values": [str(path)]}}]
     prepare("mt_bench", "--from", folder, "--scorer", "none")
-    assert "judge_prompts" not in capsys.readouterr().out
+    assert "judge_prompts:" not in capsys.readouterr().out
 
 
 def test_official_temperatures(write: Callable[..., Path], prepare: Callable[..., Rows], refused: Any) -> None:

@@ -1,4 +1,4 @@
-"""The shipped models: small, quick to load, and apart enough that routing between them is worth something."""
+"""The shipped models: their size and the gap in accuracy between them."""
 
 from typing import Any
 

@@ -51,7 +51,7 @@ def test_files_and_folders(tmp_path: Path, prepare: Callable[..., Rows], name: s
     ]
 
 
-def test_no_type_is_guessed_of_cells_of_csv(tmp_path: Path, prepare: Callable[..., Rows]) -> None:
+def test_csv_cells_stay_texts(tmp_path: Path, prepare: Callable[..., Rows]) -> None:
     path = tmp_path / "data.csv"
     path.write_text("q,a\nWhich agent?,007\nSodium?,NA\nHow much?,1.50\nOpen?,\n", encoding="utf-8")
     assert [row["answer"] for row in prepare("hf", "--path", path, *COLUMNS)] == ["007", "NA", "1.50", None]
@@ -60,7 +60,7 @@ def test_no_type_is_guessed_of_cells_of_csv(tmp_path: Path, prepare: Callable[..
 @pytest.mark.parametrize(
     ("rows", "letters"), [("?,2,0,1,1\n?,0,1,2,0\n", "BA"), ("?,20,0,1,20\n?,0,1,2,1\n", "AB")], ids=["number", "text"]
 )
-def test_a_column_of_numbers_counts_options_if_all_of_it_can(
+def test_numeric_answers_are_indices_if_all_can_be(
     tmp_path: Path, prepare: Callable[..., Rows], rows: str, letters: str
 ) -> None:
     path = tmp_path / "data.csv"
@@ -70,7 +70,7 @@ def test_a_column_of_numbers_counts_options_if_all_of_it_can(
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_tabs_stand_between_the_cells_of_tsv(tmp_path: Path, prepare: Callable[..., Rows], folder: bool) -> None:
+def test_tsv_files(tmp_path: Path, prepare: Callable[..., Rows], folder: bool) -> None:
     (tmp_path / "data").mkdir()
     path = tmp_path / "data" / "test.tsv"
     path.write_text("q\ta\nHow much is 3, 4 and 05?\t012\n", encoding="utf-8")
@@ -85,7 +85,7 @@ def test_tabs_stand_between_the_cells_of_tsv(tmp_path: Path, prepare: Callable[.
         ({"text": ["x", "y"], "label": ["1", "2"]}, "1", "A"),
     ],
 )  # fmt: skip
-def test_how_a_right_option_is_named(
+def test_forms_of_the_right_answer(
     tmp_path: Path, prepare: Callable[..., Rows], choices: Any, answer: Any, letter: str
 ) -> None:
     path = saved(tmp_path / "data.jsonl", {"q": "?", "c": choices, "a": answer})
@@ -103,7 +103,7 @@ def test_questions_without_options(tmp_path: Path, prepare: Callable[..., Rows])
     assert prepare("hf", "--path", path, *COLUMNS, "--scorer", "number")[0]["answer"] == 2
 
 
-def test_what_the_library_has_saved_and_its_labels(tmp_path: Path, prepare: Callable[..., Rows]) -> None:
+def test_saved_data_sets_and_class_labels(tmp_path: Path, prepare: Callable[..., Rows]) -> None:
     features = datasets.Features({"q": datasets.Value("string"), "a": datasets.ClassLabel(names=["bad", "good"])})
     table = datasets.Dataset.from_dict({"q": ["Well?"], "a": [1]}, features=features)
     table.save_to_disk(str(tmp_path / "one"))
@@ -114,7 +114,7 @@ def test_what_the_library_has_saved_and_its_labels(tmp_path: Path, prepare: Call
     assert row["question"]["group"] == "good"
 
 
-def test_what_cannot_be_had(tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_invalid_hf_options_are_errors(tmp_path: Path, refused: Callable[..., str]) -> None:
     path = saved(tmp_path / "in" / "train.jsonl", ITEM)
     saved(tmp_path / "in" / "validation.jsonl", ITEM)
     told = [
@@ -146,7 +146,7 @@ def test_what_cannot_be_had(tmp_path: Path, refused: Callable[..., str]) -> None
         ("a.txt", b"x"), ("in/a.py", b"raise SystemExit"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read(tmp_path: Path, refused: Callable[..., str], name: str, content: bytes) -> None:
+def test_unreadable_files_are_errors(tmp_path: Path, refused: Callable[..., str], name: str, content: bytes) -> None:
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
@@ -156,7 +156,7 @@ def test_what_cannot_be_read(tmp_path: Path, refused: Callable[..., str], name: 
     assert len(message) < 600
 
 
-def test_a_hub_that_is_out_of_reach(monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]) -> None:
+def test_an_unreachable_hub_is_an_error(monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]) -> None:
     """The library itself would ask again and again."""
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("datasets.load_dataset", lambda *place, **kind: pytest.fail("it was asked"))

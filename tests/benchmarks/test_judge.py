@@ -1,4 +1,4 @@
-"""The judge: who is asked what, what is kept, and what happens when it does not do its work."""
+"""The judge: requests, scores, and judgments in the journal."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_failed_query_has_the_score_of_empty_answers() -> None:
     assert failed("none", "B") is None
 
 
-def test_what_is_new_is_judged_and_nothing_twice(
+def test_only_new_answers_are_judged(
     stub: JudgeStub, job: Path, new_run: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     scores(case(stub, 2), [None] * 2)
@@ -88,7 +88,7 @@ def test_what_is_new_is_judged_and_nothing_twice(
     assert scores(case(stub, 3), [None] * 3) == before, "a judge that is not there any more is not asked"
 
 
-def test_every_judgment_names_its_prompts_and_other_prompts_judge_anew(
+def test_other_judge_prompts_judge_again(
     stub: JudgeStub, job: Path, new_run: Callable[..., None], tmp_path: Path
 ) -> None:
     stub.judgment = by_turn(4, 9)
@@ -107,7 +107,7 @@ def test_every_judgment_names_its_prompts_and_other_prompts_judge_anew(
     assert len(stub.bodies) == 4
 
 
-def test_a_judge_is_told_no_thoughts_and_may_think(stub: JudgeStub, job: Path, official: Path) -> None:
+def test_reasoning_of_answers_and_judgments_is_removed(stub: JudgeStub, job: Path, official: Path) -> None:
     stub.judgment = lambda prompt: "[[5]] is the middle. Rating: [[9]]"
     for prompts, score in (({}, 9.0), ({"judge_prompts": str(official)}, 5.0)):
         results = case(stub, 1, **prompts)
@@ -123,7 +123,7 @@ def test_a_judge_is_told_no_thoughts_and_may_think(stub: JudgeStub, job: Path, o
     assert rules == ["the last marked"] * 2 + ["the first marked (FastChat)"] * 2 + ["the last marked"] * 4
 
 
-def test_that_scores_are_not_comparable_with_published_ones_is_told(
+def test_scores_of_unofficial_prompts_cause_a_warning(
     stub: JudgeStub, caplog: pytest.LogCaptureFixture, official: Path
 ) -> None:
     warn_once.cache_clear()

@@ -1,4 +1,4 @@
-"""The judge: what happens when it does not do its work, or is not told how."""
+"""The judge: failures, invalid settings and rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.journals import entries
 from tests.support.judge_stub import JudgeStub
 
 
-def test_nonsense_is_asked_anew_once_a_run_and_kept_where_there_is_nothing_else(
+def test_judgments_without_a_rating_are_retried_once_a_run(
     stub: JudgeStub, job: Path, new_run: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     stub.judgment = lambda prompt: "Rating: none" if "question 1." in prompt else "Rating: [[6]]"
@@ -32,7 +32,7 @@ def test_nonsense_is_asked_anew_once_a_run_and_kept_where_there_is_nothing_else(
     stub.judgment = lambda prompt: 500
     with caplog.at_level(logging.WARNING):
         assert scores(case(stub, 3), [None] * 3) == [6.0, None, 6.0]
-    assert "2 judgments without a rating could not be asked for anew: the judge: " in caplog.text
+    assert "2 judgments without a rating could not be repeated: the judge: " in caplog.text
     new_run()
     stub.judgment = lambda prompt: "Rating: [[3]]"
     assert scores(case(stub, 3), [None] * 3) == [6.0, 3.0, 6.0]
@@ -73,7 +73,7 @@ def test_ctrl_c_does_not_wait_for_a_judge_that_hangs(stub: JudgeStub, ctrl_c: No
     assert not waited
 
 
-def test_some_failures_cost_the_queries_their_score_and_are_asked_again(
+def test_failed_judgments_are_repeated_by_the_next_run(
     stub: JudgeStub, job: Path, new_run: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     stub.judgment = lambda prompt: 500 if "question 7." in prompt else "Rating: [[6]]"
@@ -100,7 +100,7 @@ def test_no_key(stub: JudgeStub, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("hyperparameters", "key", "message"),
     [
-        ({"judge_base_url": "http://localhost/v1"}, "judge_base_url", "no judge_model"),
+        ({"judge_base_url": "http://localhost/v1"}, "judge_base_url", "without judge_model"),
         ({"judge_model": 4}, "judge_model", "must be a text"),
         ({"judge_model": "m", "judge_concurrency": 0}, "judge_concurrency", "whole number from 1"),
         ({"judge_model": "m", "judge_prompts": "nowhere.jsonl"}, "judge_prompts", "no file nowhere.jsonl"),
@@ -111,7 +111,7 @@ def test_no_key(stub: JudgeStub, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"code_timeout": 0}, "code_timeout", "above 0"),
     ],
 )
-def test_settings_that_cannot_work(hyperparameters: dict[str, Any], key: str, message: str) -> None:
+def test_invalid_judge_settings_are_errors(hyperparameters: dict[str, Any], key: str, message: str) -> None:
     with pytest.raises(UserError) as error:
         DatasetProcessor.check_hyperparameters(hyperparameters)
     assert error.value.key == key
@@ -126,7 +126,7 @@ def test_settings_that_cannot_work(hyperparameters: dict[str, Any], key: str, me
         (question(1, turns=3), "", "has prompts for 2 turns, the question has 3"),
     ],
 )
-def test_rows_that_cannot_be_judged_are_found_before_a_model_is_asked(
+def test_rows_that_cannot_be_judged_are_errors(
     stub: JudgeStub, asked: dict[str, Any], answer: Any, message: str
 ) -> None:
     with pytest.raises(UserError, match="data row 2") as error:

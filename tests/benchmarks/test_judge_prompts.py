@@ -1,4 +1,4 @@
-"""What the judge is asked and how its rating is read, against the official evaluation."""
+"""Judge prompts and ratings, compared with the official evaluation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_each_turn_is_judged_by_itself_and_the_second_in_its_context() -> None:
     assert not any("model solution" in message["content"] for messages in (first, second) for message in messages)
 
 
-def test_our_prompts_ask_for_what_is_read_as_a_rating() -> None:
+def test_our_prompts_request_a_parsable_rating() -> None:
     assert read_prompts().name == "specdec-judge-v1"
     assert read_prompts().digest.startswith("b5ef848ba92cdd40"), "other words need another name"
     for group in ("writing", "math"):
@@ -59,7 +59,7 @@ def test_the_official_prompts(official: Path, tmp_path: Path) -> None:
     assert read_prompts(tmp_path / "changed.jsonl").official is False
 
 
-def test_no_sentence_of_the_official_prompts_stands_in_ours(official: Path) -> None:
+def test_our_prompts_share_no_sentence_with_the_official(official: Path) -> None:
     def runs(path: Path) -> set[tuple[str, ...]]:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         texts = [re.findall(r"[a-z0-9']+", f"{row['system_prompt']} {row['prompt_template']}".lower()) for row in rows]
@@ -93,7 +93,7 @@ def changed(path: Path, which: str, **values: object) -> Path:
         ({"name": "single-v2"}, "no prompt of the name single-v1; expected a file like FastChat's"),
     ],
 )
-def test_a_file_of_prompts_that_cannot_be_used(tmp_path: Path, values: dict[str, object], message: str) -> None:
+def test_invalid_prompt_files_are_errors(tmp_path: Path, values: dict[str, object], message: str) -> None:
     path = changed(tmp_path / "prompts.jsonl", "single-v1", **values)
     with pytest.raises(UserError) as error:
         read_prompts(path)

@@ -99,7 +99,7 @@ def test_formats_give_the_same_prompt(write: Callable[..., Path], prepare: Calla
     assert [row["answer"] for row in rows] == ["B", "B", "C", "C"], "spread over all ten"
 
 
-def test_options_stand_as_in_the_file(write: Callable[..., Path], prepare: Callable[..., Rows]) -> None:
+def test_options_are_unchanged(write: Callable[..., Path], prepare: Callable[..., Rows]) -> None:
     (row,) = prepare("mmlu", "--from", write("anatomy_test.csv", '"a, or\nb?",None,0.50,"1,000",NA,A'))
     assert row["question"]["turns"][0].endswith("\n\na, or\nb?\nA. None\nB. 0.50\nC. 1,000\nD. NA\nAnswer:")
 
@@ -125,7 +125,7 @@ def test_worked_examples_come_from_the_subject(
     assert "--dev" in refused("mmlu", "--from", write("t.jsonl", QUESTION), "--shots", "1")
 
 
-def test_malformed_lines_are_told_with_file_and_line(write: Callable[..., Path], refused: Callable[..., str]) -> None:
+def test_malformed_lines_are_named_by_file_and_line(write: Callable[..., Path], refused: Callable[..., str]) -> None:
     for line, message in (
         ("[1]", "t.jsonl:2: expected an object"),
         ({**QUESTION, "answer": "E"}, "t.jsonl:2: the answer must be a letter from A to D"),

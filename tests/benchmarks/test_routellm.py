@@ -1,4 +1,4 @@
-"""The records of RouteLLM become outcomes, from a folder or an archive, or are refused with file and line."""
+"""The records of RouteLLM as outcomes, from a folder or an archive; errors with file and line."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_folder_and_a_file_are_read_alike_and_columns_can_be_named(tmp_path):
         (HEADER, "there are no records in it"),
     ],
 )
-def test_bad_records_are_told_with_their_place_and_nothing_is_written(tmp_path, text, told, capsys):
+def test_invalid_records_are_named_and_nothing_is_written(tmp_path, text, told, capsys):
     records = archive(tmp_path / "records.tar.gz", {"mmlu_law.csv": text})
     assert main(["data", "routellm", str(records), "-o", str(tmp_path / "outcomes.csv")]) != 0
     assert told in capsys.readouterr().err
@@ -81,7 +81,7 @@ def test_an_archive_that_is_too_large_is_refused(tmp_path, monkeypatch):
         list(routellm.read(archive(tmp_path / "records.tar.gz", {"mmlu_law.csv": LAW})))
 
 
-def test_what_is_no_archive_is_told(tmp_path):
+def test_invalid_archives_are_errors(tmp_path):
     path = tmp_path / "records.tar.gz"
     path.write_bytes(b"\x1f\x8b\x08\x00broken")
     with pytest.raises(UserError, match="cannot be read as a tar archive"):

@@ -21,7 +21,7 @@ def test_a_plain_question(gold: str, scorer: str) -> None:
     assert (query.turns, query.scorer, query.id) == (("why?",), scorer, "3")
 
 
-def test_an_object_keeps_what_it_says() -> None:
+def test_fields_of_a_question_object() -> None:
     query = query_of({"turns": ["a", "b"], "id": 7, "group": "g", "scorer": "none", "system": "s"}, "B", 3)
     assert (query.turns, query.id, query.group, query.scorer, query.system) == (("a", "b"), "7", "g", "none", "s")
     assert query_of({"turns": ["a"]}, "B", 3).scorer == "choice"
@@ -43,7 +43,7 @@ def test_a_malformed_question_names_row_and_reason(question: Any, message: str) 
 
 
 @pytest.mark.parametrize("answer", [2, "2", "(C)", "c)", "C. Oslo", "Oslo"])
-def test_an_option_is_named_in_many_ways(answer: Any) -> None:
+def test_forms_of_the_right_option(answer: Any) -> None:
     row = {"question": {"turns": ["Which?"], "id": 7}, "choices": ["Rome", "Paris", "Oslo"], "answer": answer}
     question = {"turns": ["Which?\nA. Rome\nB. Paris\nC. Oslo\nAnswer:"], "id": 7, "scorer": "choice"}
     assert normalize_row(row) == (question, "C")
@@ -56,7 +56,7 @@ def test_options_within_the_question(answer: Any, letter: str) -> None:
     assert normalize_row(asked, answer) == (asked, letter)
 
 
-def test_fields_beside_the_question_are_its_own() -> None:
+def test_columns_of_a_row_are_fields_of_the_question() -> None:
     row = {"question": "Why?", "system": "Be brief.", "scorer": "number", "temperature": 0.5, "idx": 3, "answer": 2}
     rows = DatasetProcessor()(SimpleNamespace(x=[row], y=[2])).x
     query = query_of_row(rows[0])
@@ -64,7 +64,7 @@ def test_fields_beside_the_question_are_its_own() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, "fast", True])
-def test_a_limit_that_makes_no_sense(limit: Any) -> None:
+def test_invalid_limits_are_errors(limit: Any) -> None:
     with pytest.raises(UserError, match="slo_itl") as error:
         DatasetProcessor.check_hyperparameters({"slo_itl": limit})
     assert error.value.key == "slo_itl"

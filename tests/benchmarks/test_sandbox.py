@@ -1,4 +1,4 @@
-"""What programs under test cannot do to the machine, and the reasons that are given for their ends."""
+"""Isolation of programs under test, and the reported reasons of failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer comes to and what its score is, on recorded answers and by the published definitions."""
+"""Extraction and scores, on recorded answers and by the published definitions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def found(kind: str, text: str) -> str | None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_recorded_answers_come_to_what_they_mean(kind: str) -> None:
+def test_recorded_answers_are_parsed_correctly(kind: str) -> None:
     texts = {row["text"]: row["right"] for row in FORMS if row["kind"] == kind}
     assert len(texts) >= 15
     assert {text: found(kind, text) for text in texts} == texts
@@ -61,7 +61,7 @@ def test_long_texts_are_not_kept() -> None:
     assert sys.getrefcount(text) == before
 
 
-def test_options_are_two_lines_at_least() -> None:
+def test_options_need_two_lines() -> None:
     assert options_of("Who wrote it?\nA. Smith") == ""
     assert options_of("Which one?\nA. this\nB. that\nC. none\nIn the words of\nA. Smith") == "ABC"
 
@@ -125,7 +125,7 @@ def test_text_is_mean_chrf_of_the_turns_with_a_reference() -> None:
 
 
 @pytest.mark.parametrize(("name", "answer"), [("choice", "B"), ("number", "18"), ("text", "Paris is it.")])
-def test_thoughts_are_not_scored(name: str, answer: str) -> None:
+def test_reasoning_is_not_scored(name: str, answer: str) -> None:
     """Nor is anything else, where they do not end: it is the score of an empty answer."""
     thought = "It is A, 20, London."
     texts = [f"<think>{thought}</think>\n{answer}", f"{thought}</think>{answer}", f"<think>{answer}", answer, ""]

@@ -1,4 +1,4 @@
-"""Where files come from: named files, folders, archives, the hub; what cannot be read is one message."""
+"""Files of a benchmark: given files, folders, archives, the hub; errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str,
     return asked
 
 
-def test_without_from_the_hub_is_asked(
+def test_without_from_the_hub_is_used(
     hub: list[Any], tmp_path: Path, prepare: Callable[..., Rows], refused: Callable[..., str]
 ) -> None:
     folder = tmp_path / "hub" / "HuggingFaceH4" / "mt_bench_prompts" / "raw"
@@ -44,7 +44,7 @@ def test_without_from_the_hub_is_asked(
 
 
 @pytest.mark.parametrize("offline", [True, False])
-def test_without_network_one_message_says_at_once_what_to_do(
+def test_without_network_the_error_is_immediate(
     offline: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     """The download itself would ask again and again."""
@@ -66,7 +66,7 @@ def test_a_folder_with_several_copies_gives_one(write: Callable[..., Path], prep
     assert len(prepare("mmlu", "--from", folder)) == 2
 
 
-def test_what_is_not_there(tmp_path: Path, write: Callable[..., Path], refused: Callable[..., str]) -> None:
+def test_missing_files_are_errors(tmp_path: Path, write: Callable[..., Path], refused: Callable[..., str]) -> None:
     assert "there is no file" in refused("mmlu", "--from", tmp_path / "missing.jsonl")
     empty = write("empty.jsonl")
     assert "no questions" in refused("mmlu", "--from", empty)
@@ -88,7 +88,7 @@ def test_what_is_not_there(tmp_path: Path, write: Callable[..., Path], refused: 
         ("a.txt", b"a", "a.txt: unknown file type"),
     ],
 )
-def test_what_cannot_be_read(name: str, content: bytes, message: str, tmp_path: Path, refused: Any) -> None:
+def test_unreadable_files_are_errors(name: str, content: bytes, message: str, tmp_path: Path, refused: Any) -> None:
     (tmp_path / name).write_bytes(content)
     assert message in refused("gsm8k", "--from", tmp_path / name)
 
@@ -119,9 +119,7 @@ def test_parquet(tmp_path: Path, prepare: Callable[..., Rows], refused: Callable
     assert "cannot be read after row 0" in refused("mmlu", "--from", own)
 
 
-def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], hub: list[Any]
-) -> None:
+def test_an_unwritable_output_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], hub: list[Any]) -> None:
     for out, reason in (
         (tmp_path / "no" / "out.jsonl", f"the folder {tmp_path / 'no'} does not exist"),
         (tmp_path, "is a folder"),

@@ -1,4 +1,4 @@
-"""The embedded world: deterministic, kept apart from training, and every shipped file is what the code makes."""
+"""The embedded world: deterministic, disjoint from training, equal to the shipped files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_shipped_files_are_what_the_command_writes(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(250, marks=pytest.mark.slow)])
-def test_routers_can_have_more_questions_to_learn_from_and_none_of_the_test_set(tmp_path: Path, count: int) -> None:
+def test_larger_training_sets_exclude_the_test_set(tmp_path: Path, count: int) -> None:
     many = asked(made(tmp_path, "knowledge-train", "--per-subject", str(count), "--seed", "1"))
     # Of sequences there are not so many.
     assert len(many) == len(set(many)) > 10 * count
@@ -55,7 +55,7 @@ def test_routers_can_have_more_questions_to_learn_from_and_none_of_the_test_set(
     assert few != asked(made(tmp_path, "knowledge-train", "--per-subject", "10"))
 
 
-def test_the_stream_drifts_from_skills_to_facts_and_back_without_a_repetition() -> None:
+def test_the_drift_stream_has_skills_then_facts_then_skills() -> None:
     stream, train = shipped("drift"), shipped("drift-train")
     is_skill = [subject in skills.SKILLS for subject, _ in stream]
     assert is_skill == [True] * ROUND + [False] * 2 * ROUND + [True] * ROUND
@@ -66,7 +66,7 @@ def test_the_stream_drifts_from_skills_to_facts_and_back_without_a_repetition() 
     assert not set(texts) & {text for _, text in shipped("knowledge")}
 
 
-def test_the_shipped_router_learned_from_nothing_that_it_is_judged_by() -> None:
+def test_router_training_and_test_sets_are_disjoint() -> None:
     known = [*dataset.knowledge(), *dataset.knowledge_train()]
     learned, judged = outcomes.to_learn_from(known), outcomes.to_judge(known)
     assert not set(map(question_of, learned)) & set(map(question_of, [*known, *judged]))
@@ -87,7 +87,7 @@ def test_training_never_sees_a_question_of_the_test_set(count: int) -> None:
     assert not trained & set(map(question_of, questions.test_items(world, 32, "test")))
 
 
-def test_a_steeper_tail_is_the_same_world_with_rarer_mentions_of_its_tail() -> None:
+def test_a_steeper_tail_changes_frequencies_only() -> None:
     even, steep = facts.build(), facts.build(tail=3.0)
     for name, kind in even.kinds.items():
         assert steep.kinds[name].facts == kind.facts

@@ -1,4 +1,4 @@
-"""What tests of ``specdec route label`` begin with."""
+"""Fixtures of ``specdec route``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ianvs_specdec.routing.learned.classifier import CLASSIFIERS
 from tests.support.api_server import ScriptedAPI, Serve, serving
 from tests.support.labelling import Place, letters, question
+from tests.support.rivers import KIND
 
 
 @pytest.fixture
@@ -33,3 +35,15 @@ def api(place: Place, serve: Serve) -> ScriptedAPI:
     server = serve(lambda prompt, number: letters(server, prompt, number))
     place.settings(server)
     return server
+
+
+@pytest.fixture
+def rivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The router kind "rivers"."""
+    monkeypatch.setitem(CLASSIFIERS, "rivers", KIND)
+
+
+@pytest.fixture
+def no_plot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``specdec route eval`` without the time of its plot."""
+    monkeypatch.setattr("ianvs_specdec.routing.evaluation.plot.to_png", lambda evaluation: b"")

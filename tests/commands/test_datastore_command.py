@@ -1,4 +1,4 @@
-"""``specdec datastore build`` from the outside: kinds of files, what is taken of them, messages."""
+"""``specdec datastore build``: kinds of files, indexed parts, errors."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ MESSAGES = [
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
 )
-def test_what_a_line_may_be(build, row, expected):
+def test_forms_of_a_line(build, row, expected):
     code, found, err = build(row)
     assert (code, found) == (0, [expected])
     assert f"{len(expected)} tokens" in err
@@ -129,13 +129,13 @@ def test_token_ids_need_no_tokenizer(build, tmp_path):
         ({"text": ""}, "at least one token"),
     ],
 )
-def test_a_line_that_is_no_data_is_named(build, row, message):
+def test_invalid_lines_are_named(build, row, message):
     code, found, err = build(row)
     assert (code, found) == (2, None)
     assert message in err
 
 
-def test_what_cannot_be_done_is_told_before_anything_is_read(build, tmp_path, model):
+def test_invalid_arguments_are_errors_before_reading(build, tmp_path, model):
     for extra, message in [
         ((), "nothing to build from"),
         (("--data", str(tmp_path / "nowhere")), "there is no file"),

@@ -1,4 +1,4 @@
-"""``specdec decode`` from the outside: files in, files out, messages and exit codes."""
+"""``specdec decode``: input and output files, messages, exit codes."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_the_models_end_tokens_end_the_output(decode):
 
 
 @pytest.mark.parametrize("chat", [False, True])
-def test_outputs_that_end_at_once_are_warned_of(decode, model_with_tokenizer, tmp_path_factory, chat):
+def test_empty_outputs_cause_a_warning(decode, model_with_tokenizer, tmp_path_factory, chat):
     folder = tmp_path_factory.mktemp("silent") / "model"
     shutil.copytree(model_with_tokenizer, folder)
     for name in ("config.json", "generation_config.json"):
@@ -161,7 +161,7 @@ class Given(Drafter):
 """
 
 
-def test_own_drafters_are_given_numbers_as_numbers(tmp_path_factory, model, capsys):
+def test_custom_drafters_get_numbers(tmp_path_factory, model, capsys):
     folder = tmp_path_factory.mktemp("own")
     (folder / "given.py").write_text(GIVEN)
     (folder / "prompts.jsonl").write_text(json.dumps({"prompt": IDS}))
@@ -211,7 +211,7 @@ def test_text_goes_through_the_tokenizer_and_the_chat_template(decode, model_wit
         ("", "is empty"),
     ],
 )
-def test_a_bad_prompt_is_named_by_file_and_line(decode, raw, message):
+def test_invalid_prompts_are_named_by_file_and_line(decode, raw, message):
     code, rows, err = decode(raw=raw)
     assert (code, rows) == (2, None)
     assert message in err
@@ -231,13 +231,13 @@ def test_a_bad_prompt_is_named_by_file_and_line(decode, raw, message):
         (("--device", "nowhere"), "device 'nowhere' is not available"),
     ],
 )
-def test_a_bad_option_is_said_before_anything_is_decoded(decode, arguments, message):
+def test_invalid_options_are_errors_before_decoding(decode, arguments, message):
     code, rows, err = decode(*arguments)
     assert (code, rows) == (2, None)
     assert message in err
 
 
-def test_the_chat_template_is_told_what_the_command_says(decode, model_with_tokenizer, tmp_path_factory):
+def test_chat_template_variables_and_time(decode, model_with_tokenizer, tmp_path_factory):
     folder = shutil.copytree(model_with_tokenizer, tmp_path_factory.mktemp("told") / "m")
     (folder / "chat_template.jinja").write_text(
         "user {{ count }}{% if strftime_now('%Y') == '2024' %} three{% endif %}"
@@ -251,7 +251,7 @@ def test_the_chat_template_is_told_what_the_command_says(decode, model_with_toke
     assert err.startswith("specdec decode: --chat-template-kwargs must be")
 
 
-def test_a_missing_model_or_folder_is_said(decode, tmp_path, model):
+def test_a_missing_model_or_folder_is_an_error(decode, tmp_path, model):
     assert "is not a folder" in decode(folder=tmp_path / "nowhere")[2]
     assert "m.gguf is not a folder of a Hugging Face model, or a GGUF file" in decode(folder=tmp_path / "m.gguf")[2]
     assert "cannot load" in decode(folder=tmp_path)[2]

@@ -1,4 +1,4 @@
-"""``specdec example``: the whole example and nothing else, all of it or none."""
+"""``specdec example`` copies exactly the example, atomically."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ianvs_specdec.commands.example import EXAMPLE, contents
 from tests.support.paths import ROOT
 
 
-def test_the_example_stands_in_the_folder_as_it_is_shipped(tmp_path, monkeypatch, capsys):
+def test_the_example_is_copied_unchanged(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["example", "my work"]) == 0
     copied = tmp_path / "my work" / EXAMPLE
@@ -28,14 +28,14 @@ def test_the_example_stands_in_the_folder_as_it_is_shipped(tmp_path, monkeypatch
     assert (tmp_path / "my work" / command.split()[-1]).is_file()
 
 
-def test_what_belongs_to_the_example_is_what_is_kept_in_the_repository():
+def test_the_example_has_the_files_of_the_repository():
     listed = subprocess.run(["git", "ls-files", EXAMPLE], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("this is no git repository")
     assert {(EXAMPLE / file).as_posix() for file in contents(ROOT / EXAMPLE)} == set(listed.stdout.splitlines())
 
 
-def test_what_use_leaves_in_the_example_is_not_handed_on(tmp_path):
+def test_generated_files_are_not_copied(tmp_path):
     left = ("dataset/mmlu.jsonl", "__pycache__/x.pyc", "testenv/__pycache__/y.pyc", ".z")
     for file in (*left, "dataset/own/test.jsonl"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def test_what_use_leaves_in_the_example_is_not_handed_on(tmp_path):
     assert contents(tmp_path) == [Path("dataset/own/test.jsonl")]
 
 
-def test_a_folder_that_is_there_is_left_alone(tmp_path, capsys):
+def test_an_existing_folder_is_unchanged(tmp_path, capsys):
     there = tmp_path / EXAMPLE
     there.mkdir(parents=True)
     (there / "mine.yaml").write_text("mine")
@@ -54,7 +54,7 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("error", "status"), [(OSError(28, "No space left on device"), 1), (KeyboardInterrupt(), 130)])
-def test_nothing_half_copied_stays(error, status, tmp_path, monkeypatch, capsys):
+def test_an_interrupted_copy_leaves_nothing(error, status, tmp_path, monkeypatch, capsys):
     copied = []
 
     def copy(source, target):

@@ -1,4 +1,4 @@
-"""``specdec link``: from options and files to a relay that ends cleanly."""
+"""``specdec link``: options, the relay and its record, errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def linked(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_relays_until_it_is_told_to_end_and_then_writes_the_record(number: int, tmp_path: pathlib.Path) -> None:
+def test_link_relays_and_writes_its_record_at_the_end(number: int, tmp_path: pathlib.Path) -> None:
     server, record, file = Listener(echo), tmp_path / "link.jsonl", tmp_path / "path.json"
     file.write_text(json.dumps({"preset": "lan", "seed": 7, "delay": "2ms"}))
     options = ("-f", str(file), "--delay", "1ms", "--record", str(record))
@@ -56,12 +56,12 @@ def test_it_relays_until_it_is_told_to_end_and_then_writes_the_record(number: in
         (["--record", "no/such/folder/link.jsonl"], "--record no/such/folder/link.jsonl cannot be written"),
     ],
 )
-def test_what_is_wrong_is_one_message(more: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_message(more: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1", *more]) == 2
     assert part in capsys.readouterr().err
 
 
-def test_a_files_mistake_has_its_line(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_a_file_have_a_line(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "path.yaml"
     file.write_text("preset: lte\ndelay: 30\n")
     assert main(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1", "-f", str(file)]) == 2

@@ -1,5 +1,4 @@
-"""``specdec load`` as it is called: from a YAML file and from the command line, one message for what is wrong, and
-nothing half-written."""
+"""``specdec load``: YAML files, the command line, output files, errors."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ def test_a_sweep_leaves_its_files(asked: list[str], tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.usefixtures("guidellm")
-def test_a_yaml_file_says_the_same_and_the_command_line_overrules_it(
+def test_the_command_line_overrides_the_yaml_file(
     stub: Stub, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, out = tmp_path / "load.yaml", tmp_path / "out"
@@ -57,7 +56,7 @@ def test_a_yaml_file_says_the_same_and_the_command_line_overrules_it(
     assert "other options (rates; rates: [3.0] there, [1.0, 2.0] here)" in message(capsys, "-f", str(file))
 
 
-def test_the_examples_job_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_examples_job_is_valid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = []
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("ianvs_specdec.load.sweep.run", lambda plan, out: asked.append((plan, out)) or [])
@@ -67,7 +66,7 @@ def test_the_examples_job_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert (plan.policies, plan.rates, out) == (("fixed:0", "fixed:4", "goodput"), (2.0, 8.0, 32.0), tmp_path)
 
 
-def test_what_is_wrong_is_told_where_it_stands(
+def test_errors_name_their_place(
     asked: list[str], stub: Stub, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace, out = tmp_path / "trace.csv", ["--out", str(tmp_path / "out")]
@@ -97,7 +96,7 @@ def test_what_is_wrong_is_told_where_it_stands(
 
 
 @pytest.mark.usefixtures("guidellm")
-def test_a_server_that_dies_is_one_message_and_what_is_there_is_kept(
+def test_a_dead_server_is_an_error_and_rounds_are_kept(
     asked: list[str], stub: Stub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"

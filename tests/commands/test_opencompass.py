@@ -1,4 +1,4 @@
-"""``specdec data opencompass``: the files that OpenCompass reads, of whole sets, parts, dialogues and failures."""
+"""``specdec data opencompass``: files of whole sets, parts, dialogues and failures."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_dialogues_are_lists_by_turn(tmp_path: Path) -> None:
     }
 
 
-def test_what_cannot_be_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_exports_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["data", "opencompass", "--out", str(tmp_path / "out"), "--workspace"]
     assert main([*arguments, str(tmp_path / "none")]) == 2
     assert "is not a folder" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``specdec route calibrate``: signals are fitted to outcomes, answers are asked for once, no file is half-written."""
+"""``specdec route calibrate``: fits, reused answers, errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def calibrate(tmp_path: Path, api: ScriptedAPI) -> Calibrate:
     return run
 
 
-def test_the_file_is_what_the_router_wants(
+def test_the_router_loads_the_calibration(
     calibrate: Calibrate, api: ScriptedAPI, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert calibrate("--cloud-share", "0.5") == 0
@@ -82,7 +82,7 @@ def test_the_file_is_what_the_router_wants(
     assert (report["queries"], report["label"], report["cloud"]) == (COUNT, "hybrid", 1.0)
 
 
-def test_what_the_first_tokens_say_is_fitted_too(
+def test_early_decisions_are_fitted(
     calibrate: Calibrate, api: ScriptedAPI, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert calibrate("--after", "2", "--cloud-share", "0.5") == 0
@@ -105,7 +105,7 @@ def test_what_the_first_tokens_say_is_fitted_too(
     assert "at least 1" in capsys.readouterr().err
 
 
-def test_a_threshold_for_the_first_tokens_is_the_lowest_that_is_sure() -> None:
+def test_the_early_threshold_is_the_lowest_precise_one() -> None:
     scores = np.array([0.9, 0.8, 0.7, 0.7, 0.6, 0.5])
     agrees = np.array([True, True, True, True, False, True])
     assert precise_threshold(scores, agrees) == pytest.approx(0.65)
@@ -130,7 +130,7 @@ def test_several_routers_are_signals_by_their_names(
     assert "add other to them" in capsys.readouterr().err
 
 
-def test_nothing_is_asked_twice_and_the_result_is_the_same(
+def test_calibration_reuses_answers_and_is_deterministic(
     calibrate: Calibrate, api: ScriptedAPI, tmp_path: Path
 ) -> None:
     assert calibrate() == 0
@@ -152,7 +152,7 @@ def test_nothing_is_asked_twice_and_the_result_is_the_same(
         ((), ("disagreement",), "samples: 2 or more"),
     ],
 )
-def test_what_cannot_be_is_one_message_and_no_file(
+def test_invalid_arguments_write_no_file(
     calibrate: Calibrate,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -183,7 +183,7 @@ def test_a_fit_finds_the_slopes_that_made_the_labels() -> None:
     assert offset == pytest.approx(-0.7, abs=0.1)
 
 
-def test_a_signal_that_says_the_contrary_is_left_out() -> None:
+def test_a_negatively_correlated_signal_is_left_out() -> None:
     generator = np.random.default_rng(1)
     right, labels = generator.uniform(size=400), np.zeros(400)
     labels[right > 0.5] = 1.0

@@ -1,4 +1,4 @@
-"""``specdec route eval``: from recorded outcomes and scores to tables, or to one clear message and no file."""
+"""``specdec route eval``: tables from recorded outcomes and scores."""
 
 from __future__ import annotations
 
@@ -14,18 +14,15 @@ import yaml
 
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.commands.cli import main
-from ianvs_specdec.routing.learned.classifier import CLASSIFIERS
 from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.outcomes.recorded import digests, load_outcomes
 from tests.support.paths import shared_file
-from tests.support.rivers import FILES, HEADER, KIND, Rivers, file, lines, outcomes, refused, run, trained, values
+from tests.support.rivers import FILES, HEADER, Rivers, file, lines, outcomes, refused, run, trained, values
 from tests.support.workspace import Bench, choice, usual
 
-
-@pytest.fixture(autouse=True)
-def kinds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CLASSIFIERS, "rivers", KIND)
+pytestmark = pytest.mark.usefixtures("rivers")
+NO_PLOT = pytest.mark.usefixtures("no_plot")
 
 
 def test_everything_is_written_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +51,8 @@ def test_everything_is_written_and_shown(tmp_path: Path, capsys: pytest.CaptureF
         assert "pip install" in told.err
 
 
-def test_queries_seen_in_training_are_left_out_for_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@NO_PLOT
+def test_training_queries_are_excluded_for_all_routers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = outcomes(tmp_path)
     knows = trained(tmp_path / "knows", outcomes(tmp_path, lines()[:20], name="seen.csv"))
     fresh = trained(tmp_path / "fresh")
@@ -73,8 +71,9 @@ def test_queries_seen_in_training_are_left_out_for_all(tmp_path: Path, capsys: p
     assert "--include-seen" in refused(capsys, "--outcomes", path, "--router", other, out=tmp_path / "none")
 
 
+@NO_PLOT
 @pytest.mark.parametrize("by", ["row", "group"])
-def test_the_held_out_part_is_the_one_of_training(tmp_path: Path, by: str) -> None:
+def test_held_out_queries_are_those_of_training(tmp_path: Path, by: str) -> None:
     rows = [f"{line},g{i % 5}" for i, line in enumerate(lines())]
     path = outcomes(tmp_path, rows, f"{HEADER},group")
     scores = file(tmp_path, "router,row,score\n" + "".join(f"R,{i},{i % 13 / 13}\n" for i in range(60)), "scores.csv")
@@ -90,7 +89,8 @@ def test_the_held_out_part_is_the_one_of_training(tmp_path: Path, by: str) -> No
     assert values(document, "R") == values(alone, "R")
 
 
-def test_outcomes_without_a_gap_are_told_once_and_leave_cells_empty(tmp_path: Path, capsys: Any) -> None:
+@NO_PLOT
+def test_equal_outcomes_leave_cells_empty_with_a_note(tmp_path: Path, capsys: Any) -> None:
     rows = [f"Which river {i}?,{i % 2},{i % 2}" for i in range(30)]
     router = trained(tmp_path / "r")
     document = run("--outcomes", outcomes(tmp_path, rows), "--router", router, out=tmp_path / "out")
@@ -103,7 +103,8 @@ def test_outcomes_without_a_gap_are_told_once_and_leave_cells_empty(tmp_path: Pa
     assert row["quality"] == "50.0"
 
 
-def test_a_job_tells_its_outcomes_and_routers(tmp_path: Path, monkeypatch: Any) -> None:
+@NO_PLOT
+def test_outcomes_and_routers_of_a_job(tmp_path: Path, monkeypatch: Any) -> None:
     bench = usual(Bench(tmp_path / "bench", [choice(number) for number in range(8)]))
     monkeypatch.chdir(bench.root)
     document = run("--job", bench.folder, out=tmp_path / "out")
@@ -116,10 +117,11 @@ def test_a_job_tells_its_outcomes_and_routers(tmp_path: Path, monkeypatch: Any) 
     assert [name for name in document["by_name"] if "Only" in name] == []
 
 
+@NO_PLOT
 @pytest.mark.parametrize(
     "inside", [{"name": "LearnedRouter", "path": "router"}, {"name": "CascadeRouter", "routers": {"text": "router"}}]
 )
-def test_what_a_jobs_router_was_trained_with_is_left_out(tmp_path: Path, monkeypatch: Any, inside: Any) -> None:
+def test_training_queries_of_a_jobs_router_are_excluded(tmp_path: Path, monkeypatch: Any, inside: Any) -> None:
     bench = usual(Bench(tmp_path / "bench", [choice(number) for number in range(8)]))
     seen = digests([query_of(row["question"], row["answer"], index) for index, row in enumerate(bench.rows[:2])])
     TrainedRouter("rivers", Rivers(0.9), Calibration(), 0.5, seen).save(bench.root / "router")
@@ -141,6 +143,7 @@ def test_no_heavy_package_is_needed_for_scores(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@NO_PLOT
 @pytest.mark.slow
 def test_recorded_outcomes_of_routellm(tmp_path: Path) -> None:
     """What RouteLLM (arXiv 2406.18665) tells of these records: random near 0.5, the oracle well above 1."""

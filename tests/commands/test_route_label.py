@@ -1,4 +1,4 @@
-"""``specdec route label``: what both models' answers are worth, each asked for once, nothing half-written."""
+"""``specdec route label``: qualities, costs, labels, the journal, errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_quality_costs_and_labels_of_each_query(place: Place, api: ScriptedAPI) 
     assert (found.edge.tolist(), found.cloud.tolist(), found.groups) == ([0, 1, 1, 0], [1, 1, 1, 0], ["g"] * 4)
 
 
-def test_labels_can_be_chosen_and_those_that_are_all_alike_are_left_out(place: Place, api: ScriptedAPI) -> None:
+def test_labels_are_selectable_and_omitted_if_constant(place: Place, api: ScriptedAPI) -> None:
     assert [row["label"] for row in place.label("--label", "hard")[0]] == [1, 0, 0, 1]
     assert [row["label"] for row in place.label("--label", "gain")[0]] == [1, 0.5, 0.5, 0.5]
     assert len(api.bodies) == 8, "another label asks nothing again"
@@ -42,7 +42,7 @@ def test_labels_can_be_chosen_and_those_that_are_all_alike_are_left_out(place: P
     assert "no labels: all 2 queries have the hybrid label 0" in out
 
 
-def test_samples_have_seeds_of_their_own_and_are_journaled(place: Place, serve: Serve) -> None:
+def test_samples_have_distinct_seeds_and_are_journaled(place: Place, serve: Serve) -> None:
     def reply(prompt: str, number: int) -> bytes:
         body = server.bodies[number]
         right = body["model"] == "cloud" or body["seed"] % 2 == 0
@@ -99,7 +99,7 @@ def test_ctrl_c_and_sigterm_keep_what_was_answered(
     assert f"edge: 4 of 4 answers, {answered} from the journal" in err
 
 
-def test_failures_leave_their_query_out_until_the_next_run(place: Place, serve: Serve) -> None:
+def test_failed_queries_are_repeated_by_the_next_run(place: Place, serve: Serve) -> None:
     broken = True
 
     def reply(prompt: str, number: int) -> bytes:
@@ -154,7 +154,7 @@ def test_a_judges_ratings_become_shares(place: Place, serve: Serve) -> None:
 
 
 @pytest.mark.slow
-def test_the_clouds_back_end_may_be_the_edges_on_models_in_this_process(place: Place, serve: Serve) -> None:
+def test_local_models_with_the_same_back_end(place: Place, serve: Serve) -> None:
     for seed, side in enumerate(("edge", "cloud")):
         folder = build_model(place.folder / side, seed=seed)
         backend = "PromptLookup" if side == "edge" else "same-as-edge"
@@ -175,7 +175,7 @@ def test_the_clouds_back_end_may_be_the_edges_on_models_in_this_process(place: P
     assert "cloud: 6 of 6 answers, 6 from the journal" in err
 
 
-def test_a_finished_job_has_it_all(
+def test_outcomes_of_a_finished_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from tests.support.workspace import Bench, choice, usual
@@ -192,3 +192,53 @@ def test_a_finished_job_has_it_all(
         assert main(["route", "label", "--job", job, "-o", str(out), name, value]) == 2
         assert f"{name} is for running models" in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"", "the file has no questions"),
+        (b'{"question": "q"}\n', "data.jsonl:1: the key 'answer' is missing"),
+        (b'{"question": "q", "answer": "B"}\n{"question"\n', "data.jsonl:2: not JSON"),
+        (b'{"question": "\\ud800", "answer": "B"}\n', "data.jsonl:1: the question holds half of a character"),
+        (b'{"question": 5, "answer": "B"}\n', "data.jsonl:1: a question must be a string or an object"),
+        (b'{"question": "q", "answer": ""}\n', "data.jsonl:1: its scorer text can make nothing of the row's answer ''"),
+        (b'{"question": {"turns": ["q"], "scorer": "none"}, "answer": "B"}\n', "its scorer none compares with nothing"),
+    ],
+)
+def test_invalid_data_is_an_error_before_any_request(place: Place, api: ScriptedAPI, content: bytes, part: str) -> None:
+    place.data.write_bytes(content)
+    assert part in place.refused()
+    assert not api.bodies
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--quality", "bleu"], "unknown quality scorer 'bleu'. Known: benchmark, chrf, rouge-l, seq2seq:FOLDER"),
+        (["--quality", "seq2seq:nowhere"], "there is no model in it"),
+        (["--quality", "chrf"], "data.jsonl:1: its answer is a letter"),
+        (["--label", "soft"], "--label soft needs several answers"),
+        (["--samples", "2", "--temperature", "0"], "--temperature must be above 0"),
+        (["--temperature", "1"], "--temperature is that of --samples"),
+        (["--epsilon", "nan"], "--epsilon must be from 0 to 1"),
+        (["--algorithm", "oracle"], "--algorithm needs --job"),
+        (["-o", "out.csv"], "give a name that ends in .jsonl"),
+        (["--edge-backend", "ape"], "--edge-backend: unknown back end 'ape'. Did you mean 'api'?"),
+        (["--cloud-set", "max_tokens=0"], "--cloud-set max_tokens: max_tokens must be a whole number from 1"),
+        (["--scorer-set", "judge=x"], "--scorer-set judge: unknown hyperparameter 'judge'"),
+    ],
+)
+def test_invalid_arguments_are_errors(place: Place, api: ScriptedAPI, arguments: list[str], part: str) -> None:
+    assert part in place.refused(*arguments)
+    assert not api.bodies
+
+
+def test_invalid_settings_are_named_by_file_and_line(place: Place, api: ScriptedAPI) -> None:
+    with (place.folder / "cloud.yaml").open("a") as file:
+        file.write("temprature: 1\n")
+    assert "cloud.yaml:7: unknown hyperparameter 'temprature'. Did you mean 'temperature'?" in place.refused()
+    (place.folder / "cloud.yaml").write_text("model: [\n")
+    assert "cloud.yaml:2: not valid YAML" in place.refused()
+    (place.folder / "cloud.yaml").write_text("backend: api\n")
+    assert "no cloud model: give --cloud FILE" in place.refused()

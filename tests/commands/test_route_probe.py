@@ -1,4 +1,4 @@
-"""A probe from the command line: recorded, trained, evaluated and at work; what cannot be is one message."""
+"""Probes from the command line: recorded, trained, evaluated, used; errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROWS = [f"Which {'river' if i % 3 == 0 else 'stone'} {i}?,{int(i % 3 > 0)},1" fo
 
 
 @pytest.mark.slow
-def test_from_outcomes_to_a_router_that_decides(
+def test_a_trained_probe_decides(
     job: Path, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "probe"
@@ -54,7 +54,7 @@ def test_from_outcomes_to_a_router_that_decides(
 
 
 @pytest.mark.slow
-def test_of_reworded_questions_the_edge_reads_too(tmp_path: Path, tiny_model: Path) -> None:
+def test_probes_read_reworded_questions(tmp_path: Path, tiny_model: Path) -> None:
     file, out = outcomes(tmp_path, ROWS), tmp_path / "probe"
     assert train("--outcomes", file, "--out", out, *edge(tiny_model), *RECIPE) == 0
     given = ["--outcomes", file, "--router", out, "--include-seen", "--sample", 5, *edge(tiny_model)]
@@ -90,7 +90,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return error
 
 
-def test_what_cannot_be_is_one_message(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_probe_arguments_are_errors(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file, out = outcomes(tmp_path), tmp_path / "router"
     given = ("train", "--outcomes", file, "--out", out)
     assert "--edge FILE" in refused(capsys, *given, "--kind", "probe")

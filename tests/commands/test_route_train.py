@@ -1,4 +1,4 @@
-"""``specdec route train``: from a CSV to a folder that a router is built of; a mistake is one message."""
+"""``specdec route train``: trained routers, held-out queries, errors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def message(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return error
 
 
-def test_a_router_comes_of_it_that_decides(outcomes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trained_router_decides(outcomes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "router"
     assert train("--outcomes", outcomes, "--out", out, "--kind", "knn", "--cloud-share", 0.5, "--folds", 3) == 0
     told = capsys.readouterr().out
@@ -66,7 +66,9 @@ def test_a_router_comes_of_it_that_decides(outcomes: Path, tmp_path: Path, capsy
     assert len(report["score_quantiles"]) == 101
 
 
-def test_what_is_held_out_is_not_learned(outcomes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_held_out_queries_are_not_trained_on(
+    outcomes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     other = write(tmp_path / "other.csv", 40, seed=1)
     with other.open("a") as file:
         file.write(outcomes.read_text().splitlines()[1] + "\n")
@@ -99,7 +101,7 @@ def test_wrong_arguments(
     assert [path.name for path in tmp_path.iterdir()] == ["outcomes.csv"]
 
 
-def test_outcomes_that_teach_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_constant_or_few_outcomes_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alike = write(tmp_path / "alike.csv", correct="true")
     assert "nothing to learn" in message(capsys, "--outcomes", alike, "--out", tmp_path / "router")
     few = write(tmp_path / "few.csv", 12)

@@ -1,4 +1,4 @@
-"""``specdec serve`` before it serves: what is wrong with the command line is one message, and nothing is loaded."""
+"""``specdec serve``: errors of the command line, before a model is loaded."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_missing_extra_is_named(
             assert install_command("serve") in message(capsys, "--model", model)
 
 
-def test_the_command_line_goes_before_the_file(model: str, tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_file(model: str, tmp_path: Path) -> None:
     file = tmp_path / "cloud.yaml"
     file.write_text(f"model: {model}\nmax_tokens: 9\nseed: 3\nhead: {{EagleSpecDec: {tmp_path}}}\nprice_prompt: 0.1\n")
     parser = argparse.ArgumentParser()

@@ -1,4 +1,4 @@
-"""``specdec simulate`` and ``specdec profile``: files in and out, and one message for what is wrong."""
+"""``specdec simulate`` and ``specdec profile``: files and errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_traces_are_drawn_from(table, tmp_path):
     assert found["tokens_per_step"] > 2
 
 
-def test_the_requests_of_a_trace_come_when_and_as_long_as_it_says(table, tmp_path):
+def test_traces_determine_times_and_lengths(table, tmp_path):
     trace = tmp_path / "mooncake.jsonl"
     rows = [{"timestamp": 1000 * second, "input_length": 40, "output_length": 5} for second in range(50)]
     trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -70,7 +70,7 @@ def test_the_requests_of_a_trace_come_when_and_as_long_as_it_says(table, tmp_pat
         (["--out", "no/such/folder/out.json"], "the folder no/such/folder does not exist"),
     ],
 )
-def test_wrong_options_are_one_message_and_nothing_is_written(table, tmp_path, capsys, more, part):
+def test_invalid_options_write_nothing(table, tmp_path, capsys, more, part):
     out = tmp_path / "out.json"
     arguments = ["simulate", "--profile", str(table), "--policy", "fixed:2", "--out", str(out), *more]
     assert main(arguments) == 2
@@ -80,7 +80,7 @@ def test_wrong_options_are_one_message_and_nothing_is_written(table, tmp_path, c
     assert not out.exists()
 
 
-def test_the_policy_is_needed(table, tmp_path, capsys):
+def test_a_policy_is_required(table, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["simulate", "--profile", str(table), "--out", str(tmp_path / "out.json")])
     assert "the following arguments are required: --policy" in capsys.readouterr().err
@@ -94,7 +94,7 @@ def test_the_policy_is_needed(table, tmp_path, capsys):
         (["--model", "./none"], "--model: there is no model folder ./none"),
     ],
 )
-def test_what_cannot_be_profiled_is_told(tmp_path, capsys, arguments, part):
+def test_unsupported_profiles_are_errors(tmp_path, capsys, arguments, part):
     out = tmp_path / "costs.json"
     assert main(["profile", "--out", str(out), *arguments]) == 2
     assert part in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``specdec verifier`` and ``specdec decode --verifier``, in processes of their own, by hand as a user would."""
+"""``specdec verifier`` and ``specdec decode --verifier``, as separate processes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_by_hand(folders, prompts, tmp_path, capsys):
     assert sum(row["hits"] for row in written) <= sum(row["ahead"] for row in written)
 
 
-def test_a_verifier_that_stops_finishes_what_it_began_and_lets_nothing_new_in(folders, prompts, tmp_path):
+def test_a_stopping_verifier_finishes_open_requests(folders, prompts, tmp_path):
     target, draft = folders
     expected = alone(target, prompts, tmp_path / "alone.jsonl")
     with (
@@ -159,7 +159,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("what", REFUSALS)
-def test_what_a_verifier_cannot_do_is_said_before_anything_is_loaded(folders, capsys, tmp_path, what):
+def test_invalid_settings_are_errors_before_loading(folders, capsys, tmp_path, what):
     arguments, message = REFUSALS[what]
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "short").write_text("a-secret-of-15-\n")
@@ -169,7 +169,7 @@ def test_what_a_verifier_cannot_do_is_said_before_anything_is_loaded(folders, ca
 
 
 EDGE_REFUSALS = {
-    "another acceptance": (["--method", "prompt_lookup", "--set", "acceptance=rejection"], "it is coupled"),
+    "another acceptance": (["--method", "prompt_lookup", "--set", "acceptance=rejection"], "it must be coupled"),
     "no address": (["--method", "prompt_lookup", "--verifier", "here"], "--verifier must be written as"),
     "no token": (["--method", "prompt_lookup", "--token-file", "/nowhere"], "no token can be read from it"),
     "trees": (["--method", "prompt_lookup", "--trace"], "--trace"),
@@ -177,7 +177,7 @@ EDGE_REFUSALS = {
 
 
 @pytest.mark.parametrize("what", EDGE_REFUSALS)
-def test_what_an_edge_cannot_do_is_said_at_once(prompts, tmp_path, capsys, what):
+def test_invalid_edge_options_are_errors_at_once(prompts, tmp_path, capsys, what):
     arguments, message = EDGE_REFUSALS[what]
     given = ["--verifier", "127.0.0.1:1", "--prompts", str(prompts), "--out", str(tmp_path / "out.jsonl"), *arguments]
     assert main(["decode", *given]) == 2
@@ -187,7 +187,7 @@ def test_what_an_edge_cannot_do_is_said_at_once(prompts, tmp_path, capsys, what)
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_without_a_verifier_there_one_message_says_what_to_look_at(folders, prompts, tmp_path, capsys, monkeypatch):
+def test_an_unreachable_verifier_is_one_message(folders, prompts, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("ianvs_specdec.commands.remote_decode.FIRST_PATIENCE", 0.2)
     assert far(folders[1], "127.0.0.1:1", prompts, tmp_path / "out.jsonl") == 2
     assert "do both sides use TLS or none" in capsys.readouterr().err

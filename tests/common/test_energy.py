@@ -1,4 +1,4 @@
-"""The counters of a machine, read from a recorded /sys tree."""
+"""Energy meters, with a recorded /sys tree."""
 
 from __future__ import annotations
 
@@ -54,36 +54,36 @@ def begun(sysfs: Path) -> Meter:
     return meter
 
 
-def test_packages_and_dram_count_once(sysfs: Path) -> None:
+def test_packages_and_dram_are_counted_once(sysfs: Path) -> None:
     battery(sysfs, power_now=90_000_000)
     meter = begun(sysfs)
     assert (meter.source, meter.lack) == ("RAPL package-0, RAPL dram, RAPL package-1", "")
     count(sysfs, p0=107_000_000, core=66_000_000, dram=21_500_000, p1=262_002_000_000)
     files(sysfs / "class/powercap/intel-rapl:2", energy_uj=600_000_000)
     assert meter.used()[0] == pytest.approx(7 + 1.5 + 2)
-    assert meter.used()[0] == 0.0, "nor does the battery, which has all of it in it"
+    assert meter.used()[0] == 0.0, "the battery is not added"
 
 
-def test_a_counter_that_wraps_goes_on(sysfs: Path) -> None:
+def test_a_counter_that_wraps_around(sysfs: Path) -> None:
     meter = begun(sysfs)
     count(sysfs, p1=5_000_000)
     assert meter.used()[0] == pytest.approx(FULL / 1e6 - 262_000 + 5)
 
 
 @pytest.mark.parametrize("text", ["", "-1000", "0", "9" * 5000, "9" * 30])
-def test_what_no_counter_can_say_is_unknown(sysfs: Path, text: str) -> None:
+def test_invalid_readings_are_unknown(sysfs: Path, text: str) -> None:
     meter = begun(sysfs)
     count(sysfs, p0=text)
-    assert meter.used()[0] is None, "begun anew without having been full, or no number at all"
+    assert meter.used()[0] is None, "reset without wrapping around, or not a number"
     assert meter.lack.startswith("RAPL package-0: ")
     count(sysfs, p0=101_000_000)
-    assert meter.used()[0] is None, "what it counted meanwhile belongs to no interval"
+    assert meter.used()[0] is None, "its energy since the last valid reading belongs to no interval"
     meter.used()
     count(sysfs, p0=104_000_000)
     assert meter.used()[0] == pytest.approx(3)
 
 
-def test_a_counter_that_disappears_is_unknown(sysfs: Path) -> None:
+def test_a_missing_counter_is_unknown(sysfs: Path) -> None:
     meter = begun(sysfs)
     (sysfs / "class/powercap/intel-rapl:0:2/energy_uj").unlink()
     assert [meter.used()[0] for _ in range(3)] == [None] * 3
@@ -91,7 +91,7 @@ def test_a_counter_that_disappears_is_unknown(sysfs: Path) -> None:
     assert "intel-rapl:0:2/energy_uj" in meter.lack
 
 
-def test_a_missing_permission_says_what_to_do(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_permission_has_a_remedy(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_text = Path.read_text
 
     def refuse(path: Path, *arguments: str, **options: str) -> str:
@@ -115,7 +115,7 @@ def test_a_missing_permission_says_what_to_do(sysfs: Path, monkeypatch: pytest.M
     [{"power_now": 12_000_000}, {"current_now": -1_000_000, "voltage_now": 12_000_000}],
     ids=["power", "product"],
 )
-def test_a_battery_counts_what_flows_out(
+def test_a_battery_measures_its_discharge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: dict[str, int]
 ) -> None:
     now = [0.0]
@@ -131,7 +131,7 @@ def test_a_battery_counts_what_flows_out(
     assert meter.lack == "battery: the battery is not discharging"
 
 
-def test_without_counters_there_is_none(tmp_path: Path) -> None:
+def test_a_machine_without_meters(tmp_path: Path) -> None:
     meter = Meter(tmp_path)
     assert not meter.find()
     assert meter.source == ""
@@ -164,7 +164,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return nvml
 
 
-def test_gpus_count_their_energy_or_are_sampled(tmp_path: Path, gpus: SimpleNamespace) -> None:
+def test_gpus_count_energy_or_sample_power(tmp_path: Path, gpus: SimpleNamespace) -> None:
     meter = begun(tmp_path)
     assert meter.source == "NVML GPU 0, NVML GPU 1"
     gpus.used += 3_000
@@ -175,7 +175,7 @@ def test_gpus_count_their_energy_or_are_sampled(tmp_path: Path, gpus: SimpleName
     assert meter.lack == "NVML GPU 1: GPU is lost"
 
 
-def test_no_sum_is_without_the_gpus(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvml_nothing_is_measured(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (sysfs / "module/nvidia").mkdir(parents=True)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     meter = Meter(sysfs)

@@ -1,4 +1,4 @@
-"""EAGLE drafts straight from the definition: no cache, nothing folded, every hidden state from the whole path."""
+"""A reference implementation of EAGLE drafts by definition: no cache, nothing folded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONFIG = {
 
 
 def random_tensors(config, eagle3=False, seed=0):
-    """The tensors of a head with this configuration, its norm weights not all one."""
+    """Random tensors of a head with this configuration."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape):
@@ -98,7 +98,7 @@ FLAGS = ("norm_before_residual", "norm_output", "norm_before_fc", "fc_norm")
 
 
 class Oracle:
-    """What a head says after a text, computed from the model's own hidden states of that text."""
+    """The output of a head after a text, from the model's hidden states of that text."""
 
     def __init__(self, model, tensors, config):
         self.model, self.tensors, self.config = model, tensors, config
@@ -265,7 +265,7 @@ HEADS = {
 WITHOUT = library.unavailable_reason()
 NATIVE = pytest.param("native", marks=pytest.mark.skipif(WITHOUT is not None, reason=WITHOUT or ""))
 ENGINES = ["torch", NATIVE]
-"""What computes target and head."""
+"""Implementations of target and head."""
 
 
 def wide(name="llama", layers=7, **overrides):
@@ -281,7 +281,7 @@ def save_heads(root):
 
 
 def run(target, drafter, prompt=PROMPT, length="full", rule="rejection", eos=(), **sampling):
-    """Every verified tree with the text up to its root, and what was decoded."""
+    """Every verified tree with the text up to its root, and the result."""
     trees: list[TokenTree] = []
     sampling = Sampling(**{"max_tokens": 16, **sampling})
     result = decoded(target, drafter, length, prompt, sampling, eos_ids=eos, trace_trees=trees, rule=rule)

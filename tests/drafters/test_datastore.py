@@ -1,4 +1,4 @@
-"""Datastores, and REST: the tree of what most often followed."""
+"""Datastores, and the trees of REST."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rest(tmp_path, sequences, vocabulary=VOCABULARY, **options):
     return drafters.create("rest", {"datastore": tmp_path / "store", **options})
 
 
-def test_the_longest_end_of_the_context_counts_most(tmp_path):
+def test_the_longest_match_has_the_most_weight(tmp_path):
     """2-3 follows 5-6-7 once; after 6-7 alone there is 8-9, after 7 alone 9-9, which is too short to count."""
     drafter = rest(tmp_path, [[5, 6, 7, 2, 3], [1, 6, 7, 8, 9], [7, 9, 9]])
     assert paths(drafter.propose(context_of([5, 6, 7]), 16)) == [(2,), (2, 3), (8,), (8, 9)]
@@ -42,7 +42,7 @@ def test_the_longest_end_of_the_context_counts_most(tmp_path):
     assert paths(drafter.propose(context_of([7]), 16)) == []
 
 
-def test_no_more_than_can_be_used(tmp_path):
+def test_drafts_fit_budget_and_remaining_tokens(tmp_path):
     drafter = rest(tmp_path, [list(range(3, 40))])
     assert paths(drafter.propose(context_of([3, 4]), 99))[-1] == tuple(range(5, 15))
     assert paths(drafter.propose(context_of([3, 4]), 2)) == [(5,), (5, 6)]
@@ -78,7 +78,7 @@ SEQUENCES = [[1, 2, 3, 4], [5, 1, 2, 3], [9], [1, 2, 7, 8, 1, 2, 3, 6]]
 
 
 def occurrences(sequences, pattern):
-    """The definition: every place behind the pattern, sequence by sequence."""
+    """By definition: every position after the pattern."""
     n = len(pattern)
     return [s[i + n :] for s in sequences for i in range(len(s) - n + 1) if s[i : i + n] == pattern]
 
@@ -88,7 +88,7 @@ def random_sequences(rng, ids, number=30):
 
 
 @pytest.mark.parametrize("vocabulary", [7, 65_535, 65_536])
-def test_the_longest_suffix_and_what_follows_it_equal_a_search(vocabulary):
+def test_look_ups_equal_a_linear_search(vocabulary):
     rng = random.Random(vocabulary)
     ids = [0, 1, vocabulary // 2, vocabulary - 2, vocabulary - 1]
     sequences = random_sequences(rng, ids)
@@ -108,7 +108,7 @@ def test_the_longest_suffix_and_what_follows_it_equal_a_search(vocabulary):
             assert set(weights) == {2.0**longest}
 
 
-def test_a_file_gives_back_what_was_saved_and_is_the_same_every_time(tmp_path):
+def test_files_round_trip_and_are_reproducible(tmp_path):
     store = Datastore.build(SEQUENCES, 10, "print")
     store.save(tmp_path / "a")
     loaded = Datastore.load(tmp_path / "a")
@@ -129,7 +129,7 @@ def test_a_file_gives_back_what_was_saved_and_is_the_same_every_time(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
 
 
-def test_a_damaged_or_foreign_file_is_one_message(tmp_path):
+def test_damaged_files_are_one_message(tmp_path):
     from safetensors.numpy import save_file
 
     path = tmp_path / "store"

@@ -1,4 +1,4 @@
-"""DFlash heads: drafts are those of transformers, tokens are the target's own, and a wrong folder is told by name."""
+"""DFlash heads: drafts equal transformers', output is the target's own, wrong folders are reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.dflash.head import DFlashHead
 from ianvs_specdec.drafters.dflash.layout import check_files, head_config
-from ianvs_specdec.drafters.eagle.steps import Pairs
+from ianvs_specdec.drafters.hidden_states import Pairs
 from ianvs_specdec.drafters.tensors import read_tensors
 from ianvs_specdec.engine import decode
 from ianvs_specdec.engine.loop import Engine
@@ -52,7 +52,7 @@ def head(workshop):
 
 
 def assistant_of(folder, model, layer_type):
-    """A head of random numbers as transformers computes it, saved in ``folder``."""
+    """A random head as transformers' model, saved in ``folder``."""
     torch.manual_seed(1)
     size = model.config.hidden_size
     config = transformers.MuseGlimmerAssistantConfig(
@@ -79,7 +79,7 @@ def assistant_of(folder, model, layer_type):
 
 
 def theirs(model, assistant, prompt, tokens, monkeypatch):
-    """What transformers drafts in each step, the root first, and the tokens that it writes."""
+    """transformers' drafts in each step, with the root, and its output."""
     drafts, generator = [], candidate_generator.DFlashTokenCandidateGenerator
     plain = generator.get_candidates
 
@@ -100,7 +100,7 @@ def theirs(model, assistant, prompt, tokens, monkeypatch):
 
 @pytest.mark.parametrize("layer_type", ["full_attention", "sliding_attention"])
 @pytest.mark.parametrize("kind", ["native", "fused", "transformers"])
-def test_drafts_are_those_of_transformers_step_for_step(kind, layer_type, model, tmp_path, monkeypatch):
+def test_drafts_equal_those_of_transformers(kind, layer_type, model, tmp_path, monkeypatch):
     assistant = assistant_of(tmp_path / "assistant", model, layer_type)
     target = target_of_kind(kind, copy.deepcopy(model))
     accepted = 0
@@ -124,7 +124,7 @@ def test_drafts_are_those_of_transformers_step_for_step(kind, layer_type, model,
 
 
 def sequences(target, drafter, length, count, sampling):
-    """What ``count`` requests at once write."""
+    """Outputs of ``count`` concurrent requests."""
     drafter.prepare(target)
     engine = Engine(target, lengths.create(length), max_batch_size=count)
     rule = "rejection" if sampling.greedy else "coupled"
@@ -136,7 +136,7 @@ def sequences(target, drafter, length, count, sampling):
     return [request.result().token_ids for request in made]
 
 
-def test_logits_have_the_same_bits_alone_and_beside_others(model, head):
+def test_logits_have_the_same_bits_alone_and_batched(model, head):
     target = target_of_kind("native", copy.deepcopy(model).to(torch.bfloat16))
     generator = torch.Generator().manual_seed(2)
     features = [torch.randn(2, size, model.config.hidden_size, generator=generator) for size in (3, 40, 17)]
@@ -147,7 +147,7 @@ def test_logits_have_the_same_bits_alone_and_beside_others(model, head):
         for sequence, number in zip(sequences, chosen, strict=True):
             for piece in features[number].chunk(pieces, dim=1):
                 computed.keep(sequence, Pairs([0] * piece.shape[1], list(piece)))
-        return computed.draft([(sequence, number, 4) for sequence, number in zip(sequences, chosen, strict=True)])
+        return computed.step([(sequence, number, 4) for sequence, number in zip(sequences, chosen, strict=True)])
 
     together = logits([0, 1, 2], 1)
     assert all(torch.equal(logits([number], 3)[0], together[number]) for number in range(3))
@@ -162,7 +162,7 @@ def test_logits_have_the_targets_own_scale_and_cap(family, tmp_path):
         head = DFlashHead(Workshop(model, tmp_path).dflash(tmp_path / kind), target_of_kind(kind, copy.deepcopy(model)))
         sequence = head.open()
         head.keep(sequence, Pairs([0] * 6, list(features)))
-        logits += head.draft([(sequence, 3, 4)])
+        logits += head.step([(sequence, 3, 4)])
     torch.testing.assert_close(*logits, rtol=1e-3, atol=1e-4)
 
 
@@ -175,7 +175,7 @@ def test_logits_have_the_targets_own_scale_and_cap(family, tmp_path):
             "DFlash head .* target_layer_ids of 3, and the target's last layer is 2",
         ),
         ({"block_size": 5000}, "block_size is 5000, more than max_position_embeddings, 4096"),
-        ({"architectures": ["DFlash2DraftModel"]}, r"'DFlash2DraftModel'\], computed here are DFlash heads"),
+        ({"architectures": ["DFlash2DraftModel"]}, r"'DFlash2DraftModel'\], supported are DFlash heads"),
         ({"dflash_config": {**READ, "selector_rank": 4}}, "unknown key of DFlash heads .selector_rank."),
         ({"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0"),
         ({"rope_parameters": {"rope_type": "longrope"}}, "rope_type is 'longrope'"),
@@ -185,7 +185,7 @@ def test_logits_have_the_targets_own_scale_and_cap(family, tmp_path):
         ({"speculators_model_type": "dflash"}, "speculators"),
     ],
 )
-def test_a_configuration_of_another_head_is_refused_before_anything_is_loaded(workshop, tmp_path, config, told):
+def test_unsupported_configurations_are_refused(workshop, tmp_path, config, told):
     folder = workshop.dflash(tmp_path / "head", **{"max_position_embeddings": 4096, **config})
     refused(folder, told)
 
@@ -197,14 +197,14 @@ def test_a_wrong_rotary_embedding_is_refused_when_the_head_is_loaded(workshop, t
 
 
 @pytest.mark.parametrize(("used", "window"), [(None, None), (False, None), (True, 8)])
-def test_a_window_counts_where_it_is_used_and_the_layer_is_causal_all_the_same(used, window, workshop, tmp_path):
+def test_windows_and_causality_are_read_separately(used, window, workshop, tmp_path):
     settings = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8, "use_sliding_window": used}
     assert head_config(workshop.dflash(tmp_path / "head", **settings)).seen(0) == (window, True)
 
 
 def refused(folder, told):
     with pytest.raises(UserError, match=told) as caught:
-        check_files(folder, ModelSizes(VOCABULARY, 32, 3, 256))
+        check_files({"head": folder}, ModelSizes(VOCABULARY, 32, 3, 256))
     assert caught.value.key == "head"
     assert "dflash" in str(caught.value).lower()
 
@@ -222,7 +222,7 @@ def test_damaged_tensors_are_refused(head, tmp_path, model):
     refused(changed(**{"fc.weight": torch.zeros(32, 96)}), r"fc\.weight has shape \[32, 96\], .* needs \[32, 64\]")
     refused(changed(**{"lm_head.weight": torch.zeros(16, 32)}), r"holds the tensor lm_head\.weight, .* a DFlash head")
     folder = changed(**{"norm.weight": torch.full((32,), torch.nan)})
-    check_files(folder, None)
+    check_files({"head": folder}, None)
     with pytest.raises(UserError, match=r"DFlash head in .*norm\.weight"):
         drafters.create("dflash", {"head": folder}).prepare(create_target(copy.deepcopy(model)))
     whole = (folder / "model.safetensors").read_bytes()
@@ -232,7 +232,7 @@ def test_damaged_tensors_are_refused(head, tmp_path, model):
     refused(folder, r"no DFlash head in .*model\.safetensors")
 
 
-def test_a_head_is_no_model_and_no_head_of_another_format(head, tmp_path):
+def test_other_kinds_of_heads_are_refused(head, tmp_path):
     folder = tmp_path / "head"
     folder.mkdir()
     (folder / "config.json").write_bytes((head / "config.json").read_bytes())

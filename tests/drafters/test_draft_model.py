@@ -1,4 +1,4 @@
-"""A draft model: its chains and trees, its state beside the target's, and which models go together."""
+"""Draft models: chains and trees, synchronization with the target, and vocabularies."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def draft_logits(folder, tokens):
     [(GREEDY, "rejection"), (Sampling(max_tokens=30, repetition_penalty=1.3), "rejection"), (PLAIN, "coupled")],
     ids=str,
 )
-def test_what_the_target_itself_drafts_is_all_accepted(target, twin, sampling, rule, branches):
-    """It is, only if the draft's state, history and noise are the target's at every step."""
+def test_the_target_as_draft_model_is_always_accepted(target, twin, sampling, rule, branches):
+    """Only if state, history and noise are the target's at every step."""
     drafter = DraftModel(twin, branches)
     for prompt in (PROMPT, [7]):
         result, trees = run(target, drafter, sampling, prompt=prompt, rule=rule)
@@ -91,7 +91,7 @@ def test_what_the_target_itself_drafts_is_all_accepted(target, twin, sampling, r
             assert len(result.trace.steps) < 15
 
 
-def test_the_tree_holds_the_likeliest_nodes_of_the_beam(target, draft):
+def test_the_tree_has_the_likeliest_nodes_of_the_beam(target, draft):
     """Branches 2, three levels by hand: the six nodes with the largest product of probabilities along their path."""
     drafter, context = begun(target, draft, PROMPT, branches=2)
     nodes, beam = {}, {(): 0.0}
@@ -112,7 +112,7 @@ def test_the_tree_holds_the_likeliest_nodes_of_the_beam(target, draft):
     assert len(tree) == 7
 
 
-def test_the_coupled_draft_is_what_the_noise_makes_of_the_draft_models_distribution(target, draft):
+def test_coupled_drafts_use_the_shared_noise(target, draft):
     noise = Noise(4, VOCABULARY, CPU)
     sampling = Sampling(max_tokens=30, temperature=0.7, top_k=9)
     drafter, context = begun(target, draft, PROMPT, sampling, noise=noise)
@@ -124,7 +124,7 @@ def test_the_coupled_draft_is_what_the_noise_makes_of_the_draft_models_distribut
     assert drafter.propose(context, 3).tokens == tokens[len(PROMPT) - 1 :]
 
 
-def test_drawn_children_come_with_the_distribution_they_were_drawn_from(target, draft):
+def test_drawn_children_have_their_distribution(target, draft):
     sampling = Sampling(max_tokens=30, temperature=0.7, top_p=0.9)
     drafter, context = begun(target, draft, PROMPT, sampling, branches=3)
     tree = drafter.propose(context, 9)
@@ -143,7 +143,7 @@ def test_drawn_children_come_with_the_distribution_they_were_drawn_from(target, 
             assert all(q[token] > 0 for token in children)
 
 
-def test_confidence_ends_the_draft_where_the_product_of_probabilities_falls_below(target, draft):
+def test_confidence_limits_the_path_probability(target, draft):
     tokens, probability, products = list(PROMPT), 1.0, []
     for _ in range(8):
         q = draft_logits(draft, tokens).softmax(-1)
@@ -157,7 +157,7 @@ def test_confidence_ends_the_draft_where_the_product_of_probabilities_falls_belo
 
 @pytest.mark.parametrize("name", ["mamba", "bloom"])
 def test_a_draft_model_of_any_architecture(target, tmp_path, name):
-    """Also one with a state that cannot be rolled back."""
+    """Including one whose state cannot be rolled back."""
     folder = saved(tiny_model(name), tmp_path)
     plain, _ = run(target, drafters.create("autoregressive"), GREEDY, "fixed:0")
     uneven = ScriptedLength(lambda _, step: (5, 0, 4, 0, 0, 1, 3)[step % 7])
@@ -184,7 +184,7 @@ def test_a_short_window_of_the_draft_model_ends_its_drafts(target, tmp_path):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, PLAIN], ids=["greedy", "coupled"])
-def test_lines_that_part_anywhere_are_what_each_would_be_alone(target, draft, sampling):
+def test_continuations_equal_those_computed_alone(target, draft, sampling):
     noise = None if sampling.greedy else Noise(3, VOCABULARY, CPU)
     drafter, context = begun(target, draft, PROMPT, sampling, noise=noise)
     dice, ways = random.Random(1), [[]]

@@ -38,7 +38,7 @@ def test_every_entry_names_a_class_that_takes_its_options(name):
     assert getattr(llm, made.__name__) is pickle.loads(pickle.dumps(made)) is made
 
 
-def test_defaults_that_help_describes_are_those_of_the_code():
+def test_documented_defaults_equal_those_of_the_code():
     told = {name: {option: default for option, _, default, _ in table(options)} for name, options in OPTIONS.items()}
     unset = [told["lookahead"][name] for name in ("level", "window", "guess")]
     assert unset == ["5", "4, with start=official 7", "2, with start=official 7"]
@@ -47,12 +47,12 @@ def test_defaults_that_help_describes_are_those_of_the_code():
     assert told["eagle"]["depth"] == "7, with tree=chain 6"
 
 
-def test_create_applies_options_and_passes_length_over():
+def test_create_applies_options_and_ignores_length():
     assert drafters.create("prompt_lookup", {"max_ngram": 2, "length": "fixed:3"})._max_ngram == 2
     assert all(isinstance(drafters.create(name), Autoregressive) for name in ("autoregressive", "none"))
 
 
-def test_unknown_names_are_told_with_the_nearest_one():
+def test_unknown_names_suggest_the_nearest_one():
     with pytest.raises(UserError, match=r"'prompt_lokup'. Did you mean 'prompt_lookup'"):
         drafters.create("prompt_lokup")
     with pytest.raises(UserError, match=r"'max_gram'. Did you mean 'max_ngram'") as caught:
@@ -62,7 +62,7 @@ def test_unknown_names_are_told_with_the_nearest_one():
         drafters.create("autoregressive", {"length": "fixed:3"})
 
 
-def test_names_options_and_lengths_are_known_without_importing_torch():
+def test_the_registry_imports_no_torch():
     code = (
         "import sys; from ianvs_specdec import drafters, lengths; drafters.method_of('prompt_lookup').options.names();"
         "lengths.create('fixed:3'); sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"

@@ -1,4 +1,4 @@
-"""EAGLE: what is drafted, against the definition."""
+"""EAGLE drafts equal the definition."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def test_the_static_tree_and_the_chain_are_what_the_definition_says(model, targe
         assert paths(tree) == oracle.ranked([(0,) * depth for depth in range(1, 6)])
 
 
-def test_any_target_will_do_and_steps_without_drafts_in_between(folder):
-    """A model that transformers runs, prompts of one token, and a length that drafts every other step."""
+def test_any_target_and_steps_without_drafts(folder):
+    """A target of transformers, prompts of one token, and drafts in every other step."""
 
     model = wide("gpt2", n_layer=2, layers=2)
     drafter = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 10, "depth": 2, "eagle_topk": 3})
@@ -131,7 +131,7 @@ def test_any_target_will_do_and_steps_without_drafts_in_between(folder):
             done += step.emitted
 
 
-def test_weights_that_are_too_large_to_fold_draft_the_same(target, folder, monkeypatch):
+def test_unfolded_weights_draft_the_same(target, folder, monkeypatch):
     for label in ("eagle", "eagle3"):
         options = {"head": folder / label, "total_tokens": 14, "depth": 3, "eagle_topk": 4}
         folded = run(target, drafters.create("eagle", options))[0]
@@ -153,7 +153,7 @@ def test_a_bias_of_the_targets_output_counts(folder):
 
 
 def proposal(target, drafter, budget=1000, *, sampling=None, noise=None, confidence=0.0, seed=0):
-    """The first tree of a request that begins with ``PROMPT``."""
+    """The first tree of a request with ``PROMPT``."""
     features = drafter.prepare(target)
     prefill = OneSequence(target).prefill(PROMPT, features)
     root = int(prefill.logits.argmax())
@@ -186,7 +186,7 @@ def test_a_small_budget_of_a_static_tree_and_of_a_chain(model, target, folder):
 
 
 @pytest.mark.parametrize("tree", ["dynamic", "static", "chain"])
-def test_nothing_less_likely_than_asked_is_drafted(model, target, folder, tree):
+def test_confidence_limits_drafts(model, target, folder, tree):
     oracle = oracle_of(model, "eagle")
     drafter = drafters.create("eagle", {"head": folder / "eagle", "tree": tree})
     text, everything = proposal(target, drafter)
@@ -201,7 +201,7 @@ def test_nothing_less_likely_than_asked_is_drafted(model, target, folder, tree):
         assert set(paths(kept)) == {path for path in paths(everything) if likelihood(path) >= least}
 
 
-def test_drawn_chains_and_static_trees_say_what_they_were_drawn_from(model, target, folder):
+def test_drawn_drafts_have_their_distributions(model, target, folder):
     for label, tree in (("eagle", "static"), ("eagle", "chain"), ("eagle3", "static"), ("eagle3", "chain")):
         oracle = oracle_of(model, label)
         drafter = drafters.create("eagle", {"head": folder / label, "tree": tree})
@@ -222,7 +222,7 @@ def test_drawn_chains_and_static_trees_say_what_they_were_drawn_from(model, targ
 
 @pytest.mark.parametrize("tree", ["dynamic", "static", "chain"])
 @pytest.mark.parametrize("label", ["eagle", "eagle3"])
-def test_with_coupled_sampling_the_first_guess_is_the_draw_of_the_shared_noise(model, target, folder, tree, label):
+def test_coupled_guesses_use_the_shared_noise(model, target, folder, tree, label):
     oracle = oracle_of(model, label)
     noise = Noise(3, VOCABULARY, torch.device("cpu"))
     drafter = drafters.create("eagle", {"head": folder / label, "tree": tree})
@@ -238,7 +238,7 @@ def test_with_coupled_sampling_the_first_guess_is_the_draw_of_the_shared_noise(m
 
 
 def test_a_repetition_penalty_counts_for_the_head_too(target, folder):
-    """The first token that the plain chain takes from the text is where the other one leaves it."""
+    """The chains differ at the first repeated token."""
     for label in ("eagle", "eagle3"):
         drafter = drafters.create("eagle", {"head": folder / label, "tree": "chain", "depth": 15})
         text, plain = proposal(target, drafter)
@@ -259,7 +259,7 @@ def test_the_context_window_ends_drafts(folder):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("scale", [1e2, 1e30])
-def test_a_head_whose_numbers_overflow_changes_no_output(tmp_path, engine, temperature, scale):
+def test_overflowing_heads_change_no_output(tmp_path, engine, temperature, scale):
     save(tmp_path, {name: scale * weights for name, weights in random_tensors(CONFIG, False).items()}, CONFIG)
     target = create_target(wide(), engine=engine)
     drafter = drafters.create("eagle", {"head": tmp_path})
@@ -278,7 +278,7 @@ TRACES = {
 @pytest.mark.parametrize(
     ("trace", "requests"), slow_unless(itertools.product(TRACES, [1, None]), lambda case: case[1] is not None)
 )
-def test_trees_and_counts_are_those_of_the_official_implementation(shared, reference_model, trace, requests, engine):
+def test_trees_equal_the_official_implementation(shared, reference_model, trace, requests, engine):
     head, options = TRACES[trace]
     drafter = drafters.create("eagle", {"head": shared / "reference" / head, **options})
     target = create_target(reference_model, engine=engine)

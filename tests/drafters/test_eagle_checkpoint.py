@@ -1,4 +1,4 @@
-"""EAGLE's checkpoint formats: both files, both kinds, and an error that names what is wrong."""
+"""EAGLE's checkpoint formats: both files, both kinds, and errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_tensors_tell_the_kinds_apart(tmp_path):
     assert (third.eagle3, third.config.draft_vocabulary) == (True, 15)
 
 
-def test_safetensors_come_first_and_leftovers_of_old_checkpoints_are_fine(tmp_path):
+def test_safetensors_have_priority_and_old_leftovers_are_ignored(tmp_path):
     from safetensors.torch import save_file
 
     tensors = random_tensors(CONFIG)
@@ -89,7 +89,7 @@ def test_a_wrong_configuration_is_named(tmp_path, config, message):
     assert str(tmp_path / "config.json") in str(caught.value)
 
 
-def test_wrong_files_are_told(tmp_path):
+def test_wrong_files_are_reported(tmp_path):
     with pytest.raises(UserError, match=r"no EAGLE head in .*model\.safetensors or pytorch_model\.bin"):
         drafters.create("eagle", {"head": tmp_path})
     save(tmp_path, random_tensors(CONFIG), CONFIG)
@@ -149,7 +149,7 @@ def medusa_tensors(heads: int = 2) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_head_with_numbers_that_are_none_is_refused(tmp_path: Path, value: float) -> None:
+def test_heads_with_nan_are_refused(tmp_path: Path, value: float) -> None:
     name, tensors = "layers.0.mlp.up_proj.weight", random_tensors(CONFIG)
     tensors[name][3, 3] = value
     with pytest.raises(UserError, match=f"{name} holds numbers that are not finite") as caught:
@@ -159,7 +159,7 @@ def test_a_head_with_numbers_that_are_none_is_refused(tmp_path: Path, value: flo
 
 @pytest.mark.parametrize("key", ["medusa_num_heads", "medusa_num_layers"])
 @pytest.mark.parametrize("value", [10**9, float("inf"), 2.5])
-def test_absurd_numbers_of_heads_take_no_time(tmp_path: Path, key: str, value: float) -> None:
+def test_absurd_head_counts_are_refused_quickly(tmp_path: Path, key: str, value: float) -> None:
     folder = medusa(tmp_path, medusa_tensors(), **{key: value})
     started = time.process_time()
     with pytest.raises(UserError, match=f"{key}|lacks the tensor") as caught:
@@ -169,7 +169,7 @@ def test_absurd_numbers_of_heads_take_no_time(tmp_path: Path, key: str, value: f
 
 
 class _Trap:
-    """What pickle would call."""
+    """Code that pickle would run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -179,7 +179,7 @@ class _Trap:
 
 
 @pytest.mark.parametrize("name", ["eagle", "medusa"])
-def test_a_pickle_with_more_than_tensors_is_refused_without_a_hint_how_to_run_it(tmp_path: Path, name: str) -> None:
+def test_pickles_with_code_are_refused(tmp_path: Path, name: str) -> None:
     trap = tmp_path / "touched"
     save(tmp_path, random_tensors(CONFIG), CONFIG)
     file = tmp_path / {"eagle": "pytorch_model.bin", "medusa": "medusa_lm_head.pt"}[name]
@@ -192,7 +192,7 @@ def test_a_pickle_with_more_than_tensors_is_refused_without_a_hint_how_to_run_it
     assert not trap.exists()
 
 
-def test_a_draft_model_is_loaded_whole_or_refused(tiny_model: Path, tmp_path: Path) -> None:
+def test_incomplete_draft_models_are_refused(tiny_model: Path, tmp_path: Path) -> None:
     target, name = HuggingFaceTarget(random_model("llama", vocab_size=258)), "model.layers.1.mlp.up_proj.weight"
     drafters.create("draft_model", {"draft": tiny_model}).prepare(target)
     for place, damage in (("a", lambda all_: all_.pop(name)), ("b", lambda all_: all_[name].fill_(torch.nan))):

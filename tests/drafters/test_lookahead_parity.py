@@ -1,4 +1,4 @@
-"""Lookahead decoding against the recorded steps of the published implementation, and what our own start makes of it."""
+"""Lookahead decoding equals the recorded steps of the published implementation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def target(reference_model):
 
 
 def decoded(target, prompts, **settings):
-    """For each prompt, all at once: the result, and the trees that were verified."""
+    """Result and verified trees of each prompt."""
     drafter, trees = drafters.create("lookahead", settings), [[] for _ in prompts]
     drafter.prepare(target)
     requests = [
@@ -41,7 +41,7 @@ def traces(shared, level, window, guess):
     ("level", "window", "guess", "requests"),
     slow_unless([(5, 7, 7, 2), (7, 20, 20, 1), (5, 7, 7, None), (7, 20, 20, None)], lambda case: case[3] is not None),
 )
-def test_every_step_is_the_official_one(target, shared, level, window, guess, requests):
+def test_every_step_equals_the_official_one(target, shared, level, window, guess, requests):
     rows = traces(shared, level, window, guess)[:requests]
     settings = {"level": level, "window": window, "guess": guess, "start": "official"}
     found = decoded(target, [recorded["prompt"] for recorded in rows], **settings)

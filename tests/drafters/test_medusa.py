@@ -1,4 +1,4 @@
-"""Medusa: the official checkpoint format, the tree over the heads' guesses, and the target's own output."""
+"""Medusa: checkpoint format, trees, and lossless output."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def save(folder, tensors, **config):
 
 
 class GivenLogits(Heads):
-    """Heads that say what a test wants them to."""
+    """Heads with given logits."""
 
     def __init__(self, logits):
         self._logits = torch.tensor(logits)
@@ -85,7 +85,7 @@ def test_the_dynamic_tree_holds_the_most_probable_paths():
     assert proposal(TWO_HEADS, 5).tokens[:3] == [9, 1, 0]
 
 
-def test_below_the_asked_confidence_nothing_is_drafted():
+def test_confidence_limits_drafts():
     assert paths(proposal(TWO_HEADS, 16, confidence=0.2)) == {(1,), (1, 0), (2,)}
     assert paths(proposal(TWO_HEADS, 16, confidence=0.2, tree="static")) == {(1,), (1, 0), (2,)}
     assert paths(proposal(TWO_HEADS, 16, confidence=0.9)) == set()
@@ -105,7 +105,7 @@ def test_the_static_tree_is_the_official_one():
     assert paths(proposal(flat[:2], 100, tree="static", nodes=63)) == {p for p in STATIC_PATHS if len(p) <= 2}
 
 
-def test_with_coupled_sampling_the_best_guess_is_the_draw_of_the_shared_noise():
+def test_coupled_guesses_use_the_shared_noise():
     noise = Noise(3, 4, torch.device("cpu"))
     drawn = [int((torch.tensor(row).log() + noise.at(2 + i)).argmax()) for i, row in enumerate(TWO_HEADS)]
     for tree in ("dynamic", "static", "chain"):
@@ -115,7 +115,7 @@ def test_with_coupled_sampling_the_best_guess_is_the_draw_of_the_shared_noise():
 
 
 @pytest.mark.parametrize("layers", [0, 1, 2])
-def test_the_heads_compute_what_the_format_says(tmp_path, layers):
+def test_the_heads_follow_their_format(tmp_path, layers):
     tensors = random_heads(heads=3, layers=layers)
     save(tmp_path, tensors, medusa_num_heads=3, medusa_num_layers=layers)
     heads = heads_for(tmp_path, HuggingFaceTarget(tiny_model()))
@@ -149,7 +149,7 @@ def test_a_wrong_tensor_is_named(tmp_path, change, message):
 
 
 def test_tau_on_the_reference_target(shared, reference_model):
-    """Not below what the official tree reaches on the same prompts."""
+    """At least the official tree's tau on the same prompts."""
     traces = json.loads((shared / "reference" / "traces" / "eagle1_strong.json").read_text())
     target = HuggingFaceTarget(reference_model)
     tau = {}

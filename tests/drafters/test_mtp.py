@@ -1,4 +1,4 @@
-"""MTP layers of a checkpoint: drafts are transformers' own, and output stays the target's."""
+"""MTP: drafts equal transformers', output is the target's own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def target_in(folder, dtype=torch.float32, **settings):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_drafts_and_accepted_counts_are_those_of_transformers(folders, case, monkeypatch):
+def test_drafts_equal_those_of_transformers(folders, case, monkeypatch):
     target, drafter = target_in(folders(case)), Mtp()
     drafter.prepare(target)  # which makes known to transformers where the layers of so small a model are
     accepted, drafted = [], []
@@ -107,8 +107,8 @@ def plain_scores(target, mtp, tokens, guesses):
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(max_tokens=24, temperature=0.8, top_k=3)], ids=str)
 @pytest.mark.parametrize("family", ["deepseek_v3", "glm4_moe"])
-def test_the_last_layer_goes_on_by_itself(folders, family, sampling):
-    """Drawn tokens come with the distribution that they were drawn from."""
+def test_the_last_layer_continues_from_its_own_state(folders, family, sampling):
+    """Drawn tokens have their distributions."""
     target = target_in(folders((family, 1)))
     mtp = load_mtp(target)
     for prompt in PROMPTS[:2]:
@@ -137,10 +137,10 @@ ALL = list(itertools.product([("deepseek_v3", 3), ("glm4_moe", 1), ("mellum", 1)
 
 
 @pytest.mark.parametrize(
-    ("case", "rounded"), slow_unless(ALL, lambda each: each[0][1] == 3 or each[1] == ROUNDED[0]), ids=str
+    ("case", "rounded"), slow_unless(ALL, lambda each: each[1] == ROUNDED[0] or each == ALL[2]), ids=str
 )
 def test_output_is_the_targets_own(folders, case, rounded):
-    """Eight at once, with budgets of 0 and more, which let the layers fall behind."""
+    """Eight concurrent requests with budgets of 0 and more, after which the layers catch up."""
     dtype, quantization = rounded
     target = target_in(folders(case), getattr(torch, dtype), quantization=quantization)
     drafter, before = Mtp(depth=4), {name: value.clone() for name, value in target.model.named_buffers()}
@@ -162,7 +162,7 @@ def test_output_is_the_targets_own(folders, case, rounded):
 
 
 def changed(folder, to, change):
-    """A copy of a checkpoint whose tensors ``change`` changes in place."""
+    """A copy of a checkpoint with changed tensors."""
     shutil.copytree(folder, to)
     tensors = load_file(to / "model.safetensors")
     change(tensors)

@@ -1,4 +1,4 @@
-"""Heads in the native library: logits and drafts of a sequence have the same bits alone and beside others."""
+"""Heads in the native library: the same bits alone and batched."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 from ianvs_specdec import drafters
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.eagle.native import NativeDraft, NativeHead
-from ianvs_specdec.drafters.eagle.steps import Level, Pairs
+from ianvs_specdec.drafters.eagle.steps import Level
+from ianvs_specdec.drafters.hidden_states import Pairs
 from ianvs_specdec.targets.native import library
 from ianvs_specdec.targets.native.heads import Limits
 from ianvs_specdec.targets.native.target import NativeTarget
@@ -25,7 +26,7 @@ TARGETS = [
     *((VARIANTS[0], dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16)),
     *((variant, torch.bfloat16) for variant in VARIANTS[1:]),
 ]
-"""Every type of weights, and every instruction set that this processor has."""
+"""All weight types and available instruction sets."""
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def pairs(head, count, seed):
 
 
 def levels(seed, count=4):
-    """Levels of a tree of any shape."""
+    """Levels of a random tree."""
     rng, above, grown = random.Random(seed), 1, []
     for depth in range(1, count + 1):
         rows = rng.randint(1, 6)
@@ -70,7 +71,7 @@ def levels(seed, count=4):
 
 
 def logits_of(head, seeds):
-    """The logits of everything that sequences with these seeds ask for, all in the same steps."""
+    """The logits of sequences with these seeds, computed in the same steps."""
     sequences = [head.open() for _ in seeds]
     said = [[] for _ in seeds]
     prompts = [pairs(head, 1 + 9 * (seed % 4), seed) for seed in seeds]
@@ -84,7 +85,7 @@ def logits_of(head, seeds):
 
 
 @pytest.mark.parametrize("label", ["eagle-biased", "eagle3"])
-def test_logits_have_the_same_bits_alone_and_beside_others(folder, target, threads, label):
+def test_logits_have_the_same_bits_alone_and_batched(folder, target, threads, label):
     head = head_of(folder, target, label)
     together = logits_of(head, range(6))
     threads(2)
@@ -98,7 +99,7 @@ def test_logits_have_the_same_bits_alone_and_beside_others(folder, target, threa
 
 @pytest.mark.parametrize("label", ["eagle", "eagle3"])
 @pytest.mark.parametrize("shape", ["chain", "dynamic"])
-def test_drafts_in_one_call_are_those_of_each_alone(folder, target, label, shape):
+def test_batched_drafts_equal_single_ones(folder, target, label, shape):
     head = head_of(folder, target, label)
 
     def drafted(seeds):
@@ -114,7 +115,7 @@ def test_drafts_in_one_call_are_those_of_each_alone(folder, target, label, shape
 
 
 @pytest.mark.parametrize("layers", [0, 1, 2])
-def test_medusas_heads_say_the_same_alone_and_beside_others(tmp_path, target, layers):
+def test_medusa_logits_are_the_same_alone_and_batched(tmp_path, target, layers):
     tensors = test_medusa.random_heads(heads=3, layers=layers, vocabulary=VOCABULARY)
     test_medusa.save(tmp_path, tensors, medusa_num_heads=3, medusa_num_layers=layers)
     medusa = drafters.create("medusa", {"head": tmp_path})

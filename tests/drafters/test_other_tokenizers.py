@@ -1,4 +1,4 @@
-"""A draft model with another tokenizer: its drafts, their cost, and that the output stays the target's own."""
+"""Draft models with another tokenizer: drafts, cost, and lossless output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLOUD = EXAMPLE / "models" / "cloud"
 
 
 def tokenizer_of(pieces, merges=()):
-    """Of the ``pieces``, in this order behind <s> and </s>."""
+    """A tokenizer of the ``pieces``, in this order after <s> and </s>."""
     from tokenizers import Tokenizer, decoders, models
 
     vocabulary = {piece: number for number, piece in enumerate(["<s>", "</s>", *pieces])}
@@ -39,7 +39,7 @@ def tokenizer_of(pieces, merges=()):
 
 
 def merged(count=30):
-    """A tokenizer that merges what is frequent in ``TEXT``."""
+    """A tokenizer that merges frequent pairs of ``TEXT``."""
     from tokenizers import Tokenizer, decoders, models, trainers
 
     raw = Tokenizer(models.BPE())
@@ -79,7 +79,7 @@ def target_in(folder, dtype=torch.float32, **settings):
 
 
 def plain_draft(ours, theirs, draft, tokens, count):
-    """What is drafted behind ``tokens``, by way of all of the text each time."""
+    """The draft after ``tokens``, by converting the whole text."""
     special, known = set(ours.added_tokens_decoder), theirs.get_vocab()
     common = [i for i in tokens if i not in special or ours.convert_ids_to_tokens(i) in known]
     read = theirs(ours.decode(common))["input_ids"]
@@ -98,7 +98,7 @@ def plain_draft(ours, theirs, draft, tokens, count):
 
 
 def drafts_of(target, drafter, prompt, **settings):
-    """The contexts of all steps, each with what was drafted behind it and how many tokens might have been."""
+    """The contexts of all steps, each with its draft and the maximum length."""
     trees = []
     result = decoded(target, drafter, "fixed:5", prompt, GREEDY, trace_trees=trees, **settings)
     output, place = [*prompt, *result.token_ids], len(prompt)
@@ -109,7 +109,7 @@ def drafts_of(target, drafter, prompt, **settings):
     return found
 
 
-def test_drafts_are_those_of_reading_and_writing_all_of_the_text(models):
+def test_drafts_equal_converting_the_whole_text(models):
     target, drafter = target_in(models["target"]), DraftModel(models["merging"])
     ours, theirs = (AutoTokenizer.from_pretrained(models[name]) for name in ("target", "merging"))
     draft = AutoModelForCausalLM.from_pretrained(models["merging"])
@@ -123,7 +123,7 @@ def test_drafts_are_those_of_reading_and_writing_all_of_the_text(models):
 @pytest.mark.parametrize("draft", ["twin", "merging"])
 @pytest.mark.parametrize("kind", ["native", "fused"])
 def test_output_is_the_targets_own(models, kind, draft):
-    """Eight at once, greedy and coupled."""
+    """Eight concurrent requests, greedy and coupled."""
     target = target_of_kind(kind, AutoModelForCausalLM.from_pretrained(models["target"]))
     drafter = DraftModel(models[draft])
     drafter.prepare(target)
@@ -153,7 +153,7 @@ def test_sampled_output_has_the_targets_distribution(models):
     assert (counts / 2000 - exact).abs().sum() / 2 < 0.06
 
 
-def test_characters_in_pieces_and_merges_across_the_end():
+def test_split_characters_and_merges_are_converted():
     ours, theirs = AutoTokenizer.from_pretrained(CLOUD), tokenizer_of(LETTERS)
     translation = Translation(ours, theirs)
     for before, after in (("the quick bro", "wn fox"), ("over the", " lazy"), ("dog", ", and")):
@@ -168,7 +168,7 @@ def test_characters_in_pieces_and_merges_across_the_end():
     assert translation.read(part) == []
 
 
-def test_branches_are_refused_and_the_check_says_that_drafts_are_translated(models, caplog):
+def test_branches_are_refused_and_the_check_warns(models, caplog):
     target = target_in(models["target"])
     settings = {"draft": str(models["merging"])}
     drafters.check_files("draft_model", settings, None, models["target"])
@@ -181,8 +181,8 @@ def test_branches_are_refused_and_the_check_says_that_drafts_are_translated(mode
         DraftModel(models["merging"], branches=3).prepare(target)
 
 
-def test_a_damaged_tokenizer_is_none(models, tmp_path):
-    """As for a model without one, the sizes of the vocabularies must be equal."""
+def test_damaged_tokenizers_are_ignored(models, tmp_path):
+    """The vocabularies must have equal sizes, as without a tokenizer."""
     folder = tmp_path / "draft"
     saved(folder, AutoModelForCausalLM.from_pretrained(models["merging"]), merged())
     (folder / "tokenizer.json").write_text(json.dumps({"model": 3}))
@@ -218,7 +218,7 @@ WORDS = [f"w{i}" for i in range(60)]
 
 @pytest.mark.parametrize(("target_size", "draft_size"), [(64, 72), (72, 64)])
 @pytest.mark.parametrize("sampling", [THIRTY, DRAWN], ids=["greedy", "drawn"])
-def test_vocabularies_padded_to_different_sizes_go_together(tmp_path, target_size, draft_size, sampling):
+def test_padded_vocabularies_fit(tmp_path, target_size, draft_size, sampling):
     target, drafter = pair_of(tmp_path, WORDS, WORDS, target_size, draft_size)
     with torch.no_grad():  # the padding of the target is said often, that of the draft would be drafted
         target.model.lm_head.weight[60:] *= 2
@@ -231,7 +231,7 @@ def test_vocabularies_padded_to_different_sizes_go_together(tmp_path, target_siz
         assert all(len(q) == target_size for q in (tree.probabilities or {}).values())
 
 
-def test_some_renamed_tokens_are_tolerated_and_more_are_another_tokenizer(tmp_path):
+def test_few_renamed_tokens_are_tolerated(tmp_path):
     words = [f"w{i}" for i in range(200)]
     target, drafter = pair_of(tmp_path, words, [*words[:197], "new", "other", "w199"], 200, 200)
     drafter.prepare(target)  # 2 of 200 are one in a hundred

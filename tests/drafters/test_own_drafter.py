@@ -1,4 +1,4 @@
-"""A drafter from a file of the user's own: in YAML, on the command line, and what is told where it cannot be used."""
+"""A user's drafter: in YAML, on the command line, and its errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Bystander:
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """A file with drafters, named as from the working folder."""
+    """A file with drafters, relative to the working folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(CODE)
     return "mine.py"
@@ -55,14 +55,14 @@ def refused(drafter, **options):
     return caught.value.key, str(caught.value)
 
 
-def test_it_is_made_with_its_options_and_nothing_is_written_beside_it(file, tmp_path):
+def test_options_are_passed_and_no_byte_code_is_written(file, tmp_path):
     settings = {"drafter": f"{file}:Repeats", "drafter_options": {"times": 3}, "length": "fixed:2"}
     assert drafters.create("own", settings).times == 3
     assert drafters.default_length("own") == "full"
     assert [path.name for path in tmp_path.iterdir()] == [file]
 
 
-def test_what_is_wrong_with_its_name_or_options_is_told(file):
+def test_wrong_names_and_options_are_reported(file):
     assert refused("mine.py")[1].startswith("drafter must be a file and a class in it, path/to/file.py:Class")
     key, message = refused("yours.py:Repeats", times=1)
     assert (key, "there is no file" in message, "yours.py" in message) == ("drafter", True, True)
@@ -86,18 +86,18 @@ def test_what_is_wrong_with_its_name_or_options_is_told(file):
         ("import sys\nsys.exit(3)\n", "mine.py:2: SystemExit: 3"),
     ],
 )
-def test_an_error_in_the_file_is_told_with_its_line(file, tmp_path, code, told):
+def test_errors_in_the_file_have_its_line(file, tmp_path, code, told):
     (tmp_path / file).write_text(code)
     assert refused("mine.py:Repeats")[1].startswith(told)
 
 
-def test_an_error_of_its_constructor_is_told_with_its_line(file):
+def test_errors_of_the_constructor_have_their_line(file):
     line = CODE[: CODE.index("raise ValueError")].count("\n") + 1
     with pytest.raises(UserError, match=rf"mine.py:{line}: ValueError: times must be 1 or more"):
         drafters.create("own", {"drafter": f"{file}:Repeats", "drafter_options": {"times": 0}})
 
 
-def test_the_contents_of_the_file_and_of_files_it_is_given_and_the_class_are_in_the_key(file, tmp_path, tiny_model):
+def test_journal_keys_contain_file_contents_and_class(file, tmp_path, tiny_model):
     def options(name="Repeats", **given):
         given = {"model": str(tiny_model), "backend": "SpecDec", "drafter": f"{file}:{name}", "drafter_options": given}
         return ModelSettings.parse(given).llm("SpecDec").identity(FileDigests(tmp_path / "digests.json"))["options"]
@@ -115,7 +115,7 @@ def test_the_contents_of_the_file_and_of_files_it_is_given_and_the_class_are_in_
     assert options(times=2, table="table.txt") != second
 
 
-def test_as_a_back_end_it_is_compared_with_the_same_model_alone(job, file, tiny_model):
+def test_speedup_is_relative_to_autoregressive(job, file, tiny_model):
     row = {"query": {"turns": ["ab ab ab"], "scorer": "none"}, "gold": {}, "index": 0}
     settings = {"model": str(tiny_model), "dtype": "float32", "max_tokens": 12}
     EdgeModel(**settings, backend="autoregressive").predict(row)
@@ -127,7 +127,7 @@ def test_as_a_back_end_it_is_compared_with_the_same_model_alone(job, file, tiny_
     assert max(step[0] for step in turn["trace"]["steps"]) == 1
 
 
-def test_the_command_decodes_with_the_drafter_that_the_page_shows(tmp_path, tiny_model):
+def test_the_documented_drafter_decodes(tmp_path, tiny_model):
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"prompt": ids}) + "\n" for ids in ([5, 6, 7, 5, 6, 7, 5], [9, 9, 9])))
 
@@ -155,7 +155,7 @@ def test_the_command_decodes_with_the_drafter_that_the_page_shows(tmp_path, tiny
         ),
     ],
 )
-def test_a_fault_while_it_drafts_is_told_with_its_line(tmp_path, tiny_model, monkeypatch, capsys, body, message):
+def test_errors_while_drafting_have_their_line(tmp_path, tiny_model, monkeypatch, capsys, body, message):
     monkeypatch.chdir(tmp_path)
     imports = "from ianvs_specdec.engine import Drafter, TokenTree"
     (tmp_path / "mine.py").write_text(f"{imports}\n\nclass B(Drafter):\n    def propose(self, c, b):\n        {body}\n")

@@ -26,7 +26,7 @@ def draft(tokens, budget=5, max_ngram=3, remaining=100):
 
 
 def by_search(tokens, budget, max_ngram):
-    """The definition: the latest earlier occurrence of the longest suffix, and what followed it."""
+    """By definition: what followed the latest earlier occurrence of the longest suffix."""
     for n in range(min(max_ngram, len(tokens) - 1), 0, -1):
         suffix = tokens[-n:]
         for start in range(len(tokens) - n - 1, -1, -1):
@@ -38,7 +38,7 @@ def by_search(tokens, budget, max_ngram):
     return []
 
 
-def test_a_repetition_is_drafted_to_the_full_length():
+def test_repetitions_are_drafted_in_full_length():
     assert draft([5, 1, 2, 1, 2], budget=5) == [1, 2, 1, 2, 1]
     assert draft([4, 4], budget=3) == [4, 4, 4]
 
@@ -65,7 +65,7 @@ TEXT = list(range(100, 200))
 
 
 class Request:
-    """A request with one prompt token, whose output is told bit by bit."""
+    """A request with one prompt token, whose output is fed step by step."""
 
     def __init__(self, prediction, resync=1, remaining=1000):
         self.drafter = PredictedOutput(resync)
@@ -84,7 +84,7 @@ class Request:
         return tree.tokens[1:]
 
 
-def test_the_prediction_is_followed_with_longer_drafts_as_long_as_it_comes_true():
+def test_right_predictions_get_longer_drafts():
     request = Request(TEXT)
     assert request.after(100) == TEXT[1:17]
     assert request.after(*TEXT[1:18]) == TEXT[18:50]
@@ -93,7 +93,7 @@ def test_the_prediction_is_followed_with_longer_drafts_as_long_as_it_comes_true(
     assert request.after(*TEXT[57:100]) == []
 
 
-def test_no_more_than_can_be_used():
+def test_drafts_fit_budget_and_remaining_tokens():
     assert Request(TEXT, remaining=4).after(100) == [101, 102, 103]
     assert Request(TEXT, remaining=1).after(100) == []
     assert Request(TEXT).after(100, budget=1) == [101]
@@ -110,7 +110,7 @@ def test_after_a_divergence_the_output_is_found_again():
     assert deleted.after(110)[:2] == [111, 112], "behind the position, if there is nothing ahead"
 
 
-def test_fewer_tokens_than_asked_for_do_not_count():
+def test_matches_below_resync_do_not_count():
     request = Request(TEXT, resync=2)
     request.after(100)
     assert request.after(7, 150)[:1] == [103], "150 alone is not enough"

@@ -1,4 +1,4 @@
-"""Token recycling and lookahead: what is remembered, and the trees that come of it."""
+"""Token recycling and lookahead: state and trees."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.tiny import tiny_model
 
 
 def logits(*rows):
-    """Logits over 20 tokens in which these tokens are the best, in this order."""
+    """Logits over 20 tokens with these best tokens, in this order."""
     result = torch.zeros(len(rows), 20)
     for row, best in zip(result, rows, strict=True):
         for rank, token in enumerate(best):
@@ -27,7 +27,7 @@ def logits(*rows):
 
 
 class Session:
-    """A request driven by hand, with the context kept as the loop keeps it."""
+    """A request without an engine, whose context is updated as in the loop."""
 
     def __init__(self, drafter, prompt, after_prompt, root=None, remaining=100, confidence=0.0):
         root = after_prompt[0] if root is None else root
@@ -53,8 +53,8 @@ def create(**options):
     return drafters.create("recycling", options)
 
 
-def test_by_hand():
-    """Two successors each; before anything has come true rank 0 counts 1/3 and rank 1 half of that."""
+def test_rows_and_rates_by_hand():
+    """With two successors; initially rank 0 counts 1/3 and rank 1 half of that."""
     session = Session(create(successors=2, order=1), [1], [2, 3])
     root_only = session.propose()
     session.observe(root_only, [[1, 4]], [0], 1)
@@ -64,7 +64,7 @@ def test_by_hand():
     assert tree.tokens[0] == 1
 
 
-def test_two_tokens_together_know_better_than_one():
+def test_longer_contexts_have_priority():
     prompt = [1, 2, 3, 9, 2, 4, 9, 1]
     assert paths(Session(create(order=2), prompt, [2]).propose(budget=1)) == [(3,)]
     assert paths(Session(create(order=1), prompt, [2]).propose(budget=1)) == [(4,)]
@@ -89,7 +89,7 @@ def target():
 
 
 def test_tau_on_the_reference_target(shared, reference_model):
-    """Rows for two tokens together guess better than the published method's, which know one token at a time."""
+    """Rows of two tokens guess better than the published method's of one."""
     traces = json.loads((shared / "reference" / "traces" / "eagle1_strong.json").read_text())
     target = HuggingFaceTarget(reference_model)
     tau = {}
@@ -134,7 +134,7 @@ class Lookahead:
 
 
 @pytest.mark.parametrize("start", ["official", "prompt"])
-def test_a_step_without_the_whole_tree_leaves_the_window_as_it_is(start):
+def test_incomplete_trees_do_not_advance_the_window(start):
     session = Lookahead([3, 1, 4, 1, 5], start=start)
     tree = session.propose()
     session.observe(TokenTree.chain(5), [6])
@@ -142,7 +142,7 @@ def test_a_step_without_the_whole_tree_leaves_the_window_as_it_is(start):
     assert session.propose().tokens[1:] == tree.tokens[1:]
 
 
-def test_nothing_is_drafted_beyond_what_is_left_to_say():
+def test_drafts_end_at_the_remaining_tokens():
     text = [1, 2, 3, 4, 1]
     assert len(Lookahead(text, remaining=1).propose()) == 1
     tree = Lookahead(text, remaining=3, window=1).propose()
@@ -150,7 +150,7 @@ def test_nothing_is_drafted_beyond_what_is_left_to_say():
     assert (2, 3, 4) not in paths(tree)
 
 
-def test_nothing_is_left_of_an_earlier_request():
+def test_requests_do_not_affect_later_ones():
     drafter = drafters.create("lookahead")
     session = Lookahead([1, 2, 3, 4, 1], drafter=drafter)
     session.observe(tree := session.propose(), [20] * len(tree))

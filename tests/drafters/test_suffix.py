@@ -1,4 +1,4 @@
-"""Longest matches in context and datastore, a head where there is none, and the target's own output."""
+"""Longest matches in context and datastore, and the fallback to a head."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def draft(tokens, budget=100, drafter=None, **context):
 
 
 def latest_match(tokens):
-    """The definition: the longest suffix that occurred before, and the position behind its latest occurrence."""
+    """By definition: the longest suffix that occurred before, and the position after its latest occurrence."""
     for n in range(len(tokens) - 1, 0, -1):
         for end in range(len(tokens) - 1, n - 1, -1):
             if tokens[end - n : end] == tokens[-n:]:
@@ -52,7 +52,7 @@ def test_the_automaton_equals_a_search(ids):
             assert (automaton.matched, automaton.followed_at if automaton.matched else 0) == latest_match(tokens)
 
 
-def test_longer_matches_deserve_longer_drafts():
+def test_longer_matches_get_longer_drafts():
     text = list(range(10, 60))
     assert draft([*text, 1, 10]) == [11, 12, 13, 14]
     assert draft([*text, 1, 10, 11]) == list(range(12, 20))
@@ -87,7 +87,7 @@ def test_the_longer_match_wins_and_the_context_among_equals(store):
 
 
 class Head(Drafter):
-    """Stands in for a draft head: says what it was told and drafts two tokens in branches."""
+    """A stand-in for a draft head: drafts two branches and records its calls."""
 
     def __init__(self):
         self.calls = []
@@ -107,7 +107,7 @@ class Head(Drafter):
         self.calls.append("observe")
 
 
-def test_where_no_match_is_long_the_head_drafts_and_it_sees_every_step(monkeypatch, tmp_path):
+def test_the_head_drafts_if_no_match_is_long(monkeypatch, tmp_path):
     head = Head()
     monkeypatch.setattr(
         drafters, "create", lambda name, settings: head if (name, *settings) == ("eagle", "head") else None

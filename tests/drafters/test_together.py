@@ -1,4 +1,4 @@
-"""Drafters of several requests at once: each as alone, and a model that drafts computes for all of them together."""
+"""Drafts of several requests: each as alone, and computed together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def workshop(tmp_path_factory):
 
 
 @pytest.mark.parametrize("branches", [1, 3])
-def test_a_draft_model_drafts_for_all_in_one_step(model, tmp_path, branches):
+def test_a_draft_model_drafts_for_all_requests_in_one_step(model, tmp_path, branches):
     target = RecordingTarget(create_target(model))
     noisy(model, 0.1).save_pretrained(tmp_path)
     first = drafters.create("draft_model", {"draft": tmp_path, "branches": branches})
@@ -49,7 +49,7 @@ def test_a_draft_model_drafts_for_all_in_one_step(model, tmp_path, branches):
 
 
 @pytest.mark.parametrize("returned", ["an error", "too few"])
-def test_a_joint_draft_that_fails_ends_all_that_share_it_and_no_other(model, returned):
+def test_a_failed_joint_draft_ends_the_requests_that_share_it(model, returned):
     target = create_target(model)
 
     class Together(Drafter):
@@ -71,7 +71,7 @@ def test_a_joint_draft_that_fails_ends_all_that_share_it_and_no_other(model, ret
 
 
 @pytest.mark.parametrize("label", ["medusa", "draft_model-tree"])
-def test_of_joint_drafts_one_that_fails_ends_alone(workshop, label):
+def test_a_failed_draft_of_a_joint_step_ends_alone(workshop, label):
     target = create_target(workshop.model)
     first, _ = workshop.create(label)
     first.prepare(target)

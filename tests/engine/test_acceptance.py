@@ -56,7 +56,7 @@ TREE_OF_BEST = Shape(3, 2, drawn=False)
 GUESSES = Shape(5, 2, drawn=False, guesses=True)
 SHAPES = [CHAIN, CHAIN_OF_BEST, TREE, WIDE_TREE, TREE_OF_BEST, GUESSES]
 FEW_DRAWS = {**dict.fromkeys(SHAPES, 700), TREE_OF_BEST: 1300, WIDE_TREE: 2000}
-"""With which each wrong rule is found out."""
+"""Seeds with which each wrong rule is detected."""
 
 PLAIN = Sampling(temperature=1.0)
 FILTERED = [
@@ -137,7 +137,7 @@ def assert_follows_the_target(make_rule, shape, sampling, draws):
 
 
 def draws_of(cases):
-    """Each case with few draws, and slow with many; its first value is the shape."""
+    """Each case with few draws, and as a slow test with many."""
     many = [(*case, draws) for case in cases for draws in (FEW_DRAWS[case[0]], DRAWS)]
     return slow_unless(many, lambda case: case[-1] < DRAWS)
 
@@ -154,7 +154,7 @@ def test_sampling_with_filters_and_penalty_follows_the_target(shape, sampling, d
     assert_follows_the_target(rejection, shape, sampling, draws)
 
 
-def test_greedy_follows_the_argmax_down_the_tree_and_tells_the_gaps():
+def test_greedy_follows_the_argmax_and_reports_gaps():
     tree = TokenTree([9, 1, 2, 3, 4], [-1, 0, 0, 2, 2])
     logits = torch.zeros(5, 10)
     logits[0, 2], logits[0, 5] = 2.0, 1.5
@@ -174,7 +174,7 @@ def test_greedy_follows_the_argmax_down_the_tree_and_tells_the_gaps():
     ],
     ids=str,
 )
-def test_every_rule_takes_the_longest_match_among_equal_siblings(sampling, rule):
+def test_every_rule_takes_the_longest_of_equal_siblings(sampling, rule):
     tree = TokenTree([9, 1, 1, 5, 2, 1], [-1, 0, 0, 1, 2, 0])
     logits = torch.full((6, 10), -100.0)
     logits[0, 1] = logits[1, 2] = logits[2, 2] = logits[4, 7] = logits[5, 2] = 100.0
@@ -202,7 +202,7 @@ def test_greedy_with_penalty_uses_the_history_of_the_path():
     ],
     ids=str,
 )
-def test_no_rule_accepts_a_scout_that_is_right(sampling, rule):
+def test_scouts_are_never_accepted(sampling, rule):
     tree = TokenTree([9, 1, 2, 1], [-1, 0, 1, 0], scouts=frozenset({1, 2}))
     logits = torch.full((4, 10), -100.0)
     logits[0, 1] = logits[1, 2] = logits[2, 3] = logits[3, 7] = 100.0

@@ -1,4 +1,4 @@
-"""How sure the target was of each token: one triple per token, the same whatever drafted it, and no token changed."""
+"""Confidence of the target: one triple per token, the same for every drafter, without changing the output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def workshop(tmp_path_factory):
 
 
 def expected(model, prompt, ids):
-    """From one forward over prompt and output, by the definitions."""
+    """Computed by the definitions in one forward pass."""
     with torch.inference_mode():
         logits = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
     p = logits.double().softmax(-1)
@@ -56,7 +56,7 @@ def text_of(ids):
 
 
 @pytest.mark.parametrize(("case", "settings"), METHODS)
-def test_every_method_tells_what_the_model_says_of_its_tokens(workshop, case, settings) -> None:
+def test_confidence_is_the_models_own_with_every_method(workshop, case, settings) -> None:
     shop, target, model = workshop
     sampling = SAMPLINGS[settings]
     rule = "rejection" if sampling.greedy else "coupled"
@@ -75,7 +75,7 @@ def test_every_method_tells_what_the_model_says_of_its_tokens(workshop, case, se
 @pytest.mark.parametrize(
     "cuts", slow_unless([[1, 5, 9, 17], range(1, 40)], lambda cuts: len(cuts) < 9), ids=["some", "all"]
 )
-def test_what_ends_in_the_middle_of_a_step_has_as_many_triples_as_tokens(workshop, cuts) -> None:
+def test_an_output_cut_within_a_step_has_one_triple_per_token(workshop, cuts) -> None:
     _, target, _ = workshop
     drafter, length = drafters.create("prompt_lookup", {}), lengths.create("fixed:8")
     prompt = PROMPTS[1]
@@ -105,21 +105,21 @@ def encoded(target, prompt=requests.PROMPTS[2], **limits):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_states_are_of_the_last_token_and_the_largest(kind):
+def test_states_are_pooled_by_last_and_max(kind):
     model, prompt = tiny_model(), requests.PROMPTS[2]
     expected = model(torch.tensor([prompt]), output_hidden_states=True).hidden_states
     pooled = torch.stack([torch.cat((expected[i][0, -1], expected[i][0].amax(0))) for i in LAYERS])
     torch.testing.assert_close(encoded(target_of_kind(kind, model)), pooled, atol=1e-4, rtol=1e-4)
 
 
-def test_a_prompt_in_pieces_has_the_same_states(monkeypatch):
+def test_a_chunked_prompt_has_the_same_states(monkeypatch):
     target = create_target(tiny_model())
     whole = encoded(target)
     monkeypatch.setattr(type(target), "prompt_rows", 8)
     torch.testing.assert_close(encoded(target), whole)
 
 
-def test_others_write_what_they_write_alone():
+def test_encoding_does_not_change_other_requests():
     target, encoder = create_target(tiny_model()), PromptEncoder(LAYERS)
     one, _ = results(
         engine_of(target),

@@ -1,4 +1,4 @@
-"""Cost tables: what lies between the knots, what a step and a draft add up to, and what is no table."""
+"""Cost tables: interpolation, the costs of steps and drafts, and invalid tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_step_adds_up_its_parts():
     assert replace(table, shared=9.0).step_seconds(5, 100, 2, 30, 30) == pytest.approx(max(verifying, reading))
 
 
-def test_a_draft_costs_by_its_levels_and_by_who_reaches_them():
+def test_a_draft_costs_by_its_levels_and_requests():
     # A level costs 1 for each request in it, and as much again for the first.
     table = replace(simple(), draft=Grid((1, 3), (0, 4), ((1.0, 1.0 + 4 * 2), (1.0, 1.0 + 4 * 4))), catch_up=0.5)
     assert table.draft_seconds([]) == 0.0
@@ -78,7 +78,7 @@ GRID = simple().to_json()["step"]
         (changed(step={**GRID, "seconds": [[1, 2], [0, 2]]}), "step must have seconds of more than 0"),
     ],
 )
-def test_what_is_no_table_is_told_in_one_message(data, part, tmp_path):
+def test_invalid_tables_are_one_message(data, part, tmp_path):
     path = tmp_path / "table.json"
     path.write_text(json.dumps(data))
     with pytest.raises(UserError) as told:
@@ -88,7 +88,7 @@ def test_what_is_no_table_is_told_in_one_message(data, part, tmp_path):
     assert told.value.key == "emulate"
 
 
-def test_files_that_cannot_be_read_are_told(tmp_path):
+def test_unreadable_files_are_reported(tmp_path):
     path = tmp_path / "table.json"
     with pytest.raises(UserError, match="cannot be read: No such file"):
         read(path)
@@ -99,11 +99,11 @@ def test_files_that_cannot_be_read_are_told(tmp_path):
     with pytest.raises(UserError, match="not JSON"):
         read(path)
     path.write_bytes(b" " * (LARGEST_FILE + 1))
-    with pytest.raises(UserError, match="larger than 4 MiB"):
+    with pytest.raises(UserError, match="not a cost table, which has at most 4 MiB"):
         read(path)
 
 
-def test_the_stated_table_of_the_example_is_the_arithmetic_of_the_docs():
+def test_the_example_table_matches_the_arithmetic_of_the_docs():
     table = read(EXAMPLE / "costs" / "h100-8b.json")
     assert table == roofline.table()
     assert table.emulated

@@ -85,7 +85,7 @@ def assert_does_not_depend_on_drafts(make_rule, shape, sampling, draws=100):
 @pytest.mark.parametrize("draws", slow_unless([FEW_DRAWS, DRAWS], FEW_DRAWS.__eq__))
 @pytest.mark.parametrize("sampling", [PLAIN, *FILTERED], ids=str)
 def test_over_seeds_the_output_follows_the_target(sampling, draws):
-    """With the tree, which stands for all shapes since the output does not depend on them."""
+    """With trees only, since the output does not depend on the shape."""
     assert_follows_the_target(coupled, "tree", sampling, draws)
 
 
@@ -99,7 +99,7 @@ def wrong(cls):
     return lambda sampling, noise: cls(Processor(sampling, PROMPT, CPU), noise, len(PROMPT))
 
 
-def test_near_ties_are_told_as_the_gap_of_what_was_compared():
+def test_near_ties_are_reported_with_their_gap():
     noise = Noise(3, VOCABULARY, CPU)
     tree = TokenTree.chain(PROMPT[-1])
     scores = TARGET[0, PROMPT[-1]].log_softmax(-1) + noise.at(len(PROMPT))
@@ -123,7 +123,7 @@ def test_noise_is_a_function_of_seed_and_position():
 
 
 def test_noise_is_the_same_on_every_machine():
-    """Recorded once: whoever changes how noise is made changes every coupled output there is."""
+    """Recorded: a change would change every coupled output."""
     recorded = [2.6934106, -0.1253651, 1.0988789]
     torch.testing.assert_close(Noise(0, 3, CPU).at(5), torch.tensor(recorded), rtol=0, atol=1e-6)
 

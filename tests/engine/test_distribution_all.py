@@ -1,4 +1,4 @@
-"""Sampling with every method that draws its drafts at random: the output is distributed as the target's own samples."""
+"""Sampling with every method that draws drafts: the output has the target's distribution."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ BUDGETS = slow_unless(
 
 
 @pytest.mark.parametrize(("label", "nodes", "confidence", "draws"), BUDGETS)
-def test_drawn_drafts_leave_the_targets_distribution_as_it_is(label, nodes, confidence, draws, small):
+def test_drawn_drafts_keep_the_targets_distribution(label, nodes, confidence, draws, small):
     made = small(7 if label in DEEP else 1)
     drafter, _ = made[1].create(label)
     trees = assert_follows_the_target(made, drafter, ScriptedLength(lambda *_: nodes, confidence), draws)
@@ -89,8 +89,8 @@ def test_drawn_drafts_leave_the_targets_distribution_as_it_is(label, nodes, conf
 
 
 @pytest.mark.parametrize("label", sorted(set(CASES) - DRAWING - {"autoregressive"}))
-def test_other_drafts_are_not_drawn(label, small, monkeypatch):
-    """So that what says nothing of probabilities depends on nothing but what was emitted."""
+def test_other_drafts_are_deterministic(label, small, monkeypatch):
+    """Makes drafts depend only on the emitted tokens."""
     target, workshop, _ = small(7 if label in DEEP else 1)
     workshop.texts = [PROMPT * 3]
     drafter, length = workshop.create(label)

@@ -1,4 +1,4 @@
-"""Many requests over one target: each writes what it writes alone, whoever joins and whatever they read."""
+"""Batched requests: each has the output it has alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def target(request, model):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED], ids=["greedy", "coupled"])
-def test_many_at_once_write_what_each_writes_alone(target, sampling):
+def test_batched_requests_equal_single_ones(target, sampling):
     expected = [alone(target, prompt, sampling) for prompt in PROMPTS]
     requests = [
         request_of(target, prompt, sampling, drafter)
@@ -56,7 +56,7 @@ OTHERS = ("phi3-longrope", "mamba", "falcon-alibi", "gpt-without-cache", "mistra
 
 
 @pytest.mark.parametrize("name", slow_unless(OTHERS, lambda name: name in OTHERS[:4]))
-def test_states_of_other_kinds_are_kept_apart_as_well(name):
+def test_recurrent_states_of_requests_are_separate(name):
     target = RecordingTarget(create_target(tiny_model(name)))
     expected = [alone(target, prompt) for prompt in PROMPTS[:3]]
     requests = [
@@ -80,13 +80,13 @@ def test_a_request_may_join_while_others_decode(target):
 
 
 def sizes(step):
-    """How many tokens of prompts, piece by piece, and how many trees one step computed."""
+    """Sizes of the prompt chunks, and number of trees of a step."""
     prompts = [len(piece.tokens) for piece in step if isinstance(piece, PromptChunk)]
     return prompts, len(step) - len(prompts)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_long_prompt_is_read_in_pieces_while_others_go_on(model, kind):
+def test_a_long_prompt_is_chunked_while_others_decode(model, kind):
     target = RecordingTarget(target_of_kind(kind, model), prompt_rows=8)
     long = [RNG.randrange(3, VOCABULARY) for _ in range(37)]
     expected = [alone(target, PROMPTS[1]), alone(target, long)]
@@ -116,7 +116,7 @@ def test_prompts_take_turns_and_short_ones_share_a_step(model):
     assert [request.result().token_ids for request in requests] == expected
 
 
-def test_times_are_those_of_the_whole_step(model, monkeypatch):
+def test_step_times_are_reported_once_per_step(model, monkeypatch):
     """On a clock that only the target moves, by a second for each tree: a request is told what all in its step took,
     and it waits from the moment it was made."""
 

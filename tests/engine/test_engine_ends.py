@@ -1,4 +1,4 @@
-"""How requests end: cancelled, by a fault of their own, or with the engine. Others go on, and nothing stays open."""
+"""Ends of requests: cancellation, errors, and the end of the engine."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def target(request, model):
     return RecordingTarget(target_of_kind(request.param, model))
 
 
-def test_a_request_may_be_cancelled_at_any_moment(target):
-    """While it waits, while it joins, by what it has just put out, and while it reads its prompt."""
+def test_a_request_can_be_cancelled_at_any_time(target):
+    """While queued, while admitted, after its own output, and while reading its prompt."""
 
     class Cancels(Drafter):
         def prepare(self, target):
@@ -54,7 +54,7 @@ def test_a_request_may_be_cancelled_at_any_moment(target):
 
 
 class Faulty(Drafter):
-    """Raises in the method ``where``, or proposes what ``tree`` is."""
+    """Raises in the method ``where``, or proposes ``tree``."""
 
     def __init__(self, where="", tree=None):
         self._tree = tree
@@ -69,7 +69,7 @@ class Faulty(Drafter):
 
 
 class Untold(Faulty):
-    """Raises when it is asked how much it has yet to read."""
+    """Raises in ``unread_tokens``."""
 
     @property
     def unread_tokens(self):
@@ -86,7 +86,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_raises_ends_its_own_request_only_and_with_that_error(target, fault):
+def test_an_error_ends_its_own_request_only(target, fault):
     expected = [alone(target, prompt) for prompt in PROMPTS[:2]]
     settings = {key: value() if key == "drafter" else value for key, value in FAULTS[fault].items()}
     faulty = request_of(target, PROMPTS[2], **settings)
@@ -108,7 +108,7 @@ TREES = {
 
 
 @pytest.mark.parametrize("what", TREES)
-def test_what_is_no_tree_of_the_targets_tokens_does_not_reach_the_step_of_all(model, what):
+def test_invalid_trees_do_not_fail_the_step(model, what):
     target = RecordingTarget(create_target(model))
     expected = alone(target, PROMPTS[0])
 
@@ -127,12 +127,12 @@ def test_what_is_no_tree_of_the_targets_tokens_does_not_reach_the_step_of_all(mo
 
 
 @pytest.mark.parametrize("prompt", [[3, VOCABULARY], [-1, 3], []])
-def test_a_prompt_that_cannot_be_computed_is_refused_before_it_joins(model, prompt):
+def test_invalid_prompts_are_refused(model, prompt):
     with pytest.raises(ValueError, match="the prompt"):
         request_of(create_target(model), prompt)
 
 
-def test_a_step_that_fails_ends_who_took_part_and_the_next_ones_are_served(target):
+def test_a_failed_step_ends_its_requests_only(target):
     expected = alone(target, PROMPTS[0])
     requests = [request_of(target, PROMPTS[0]) for _ in range(3)]
     failing = [MemoryError("no memory left")]
@@ -155,7 +155,7 @@ def test_nothing_stays_open_after_close(target):
     assert (target.open_now, engine.busy) == ([], False)
 
 
-def test_nothing_stays_open_where_decoding_is_interrupted(target):
+def test_an_interrupt_closes_all_sequences(target):
     def interrupted(_):
         raise KeyboardInterrupt
 
@@ -166,7 +166,7 @@ def test_nothing_stays_open_where_decoding_is_interrupted(target):
 
 
 class Elsewhere(Drafter):
-    """Has a draft when it is told that there is one."""
+    """A remote drafter whose drafts arrive on demand."""
 
     remote = True
 
@@ -183,7 +183,7 @@ def far_target():
     return create_target(tiny_model())
 
 
-def test_a_request_without_a_draft_waits_and_others_do_not(far_target):
+def test_a_remote_draft_delays_its_own_request_only(far_target):
     engine, far = engine_of(far_target), request_of(far_target, PROMPTS[0], drafter=Elsewhere())
     near = request_of(far_target, PROMPTS[2])
     engine.add(far)
@@ -206,7 +206,7 @@ def test_a_request_without_a_draft_waits_and_others_do_not(far_target):
     assert (engine.idle, engine.busy) == (True, False)
 
 
-def test_a_waiting_request_that_is_cancelled_is_something_to_do(far_target):
+def test_cancelling_a_queued_request_ends_idleness(far_target):
     engine, far = engine_of(far_target), request_of(far_target, PROMPTS[0], drafter=Elsewhere())
     engine.add(far)
     while not engine.idle:
@@ -216,7 +216,7 @@ def test_a_waiting_request_that_is_cancelled_is_something_to_do(far_target):
     assert engine.step() == [far]
 
 
-def test_who_waits_for_room_is_something_to_do_once_there_is_some(far_target):
+def test_freed_memory_ends_idleness(far_target):
     engine = engine_of(far_target, max_batch_size=1)
     first, second = (request_of(far_target, prompt, drafter=Elsewhere()) for prompt in PROMPTS[:2])
     engine.add(first)

@@ -1,4 +1,4 @@
-"""Memory: requests are admitted where there is room, first come, first served; and what is held is what is counted."""
+"""Memory: admission in order of arrival, and accounting."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def target(request, model):
     return RecordingTarget(target_of_kind(request.param, model))
 
 
-def test_a_request_that_never_fits_is_refused_and_others_wait_until_there_is_room(target):
+def test_requests_wait_for_memory_and_too_large_ones_fail(target):
     small = [request_of(target, PROMPTS[0]) for _ in range(5)]
     room = 2 * target.memory(len(PROMPTS[0]) + 20)
     large = request_of(target, PROMPTS[0], Sampling(max_tokens=1900))
     assert target.memory(large.positions) > room
     run(engine_of(target, memory=room), *small[:3], large, *small[3:])
-    with pytest.raises(ContextWindowError, match=r"1908 tokens.*take .* MB.*lower max_tokens"):
+    with pytest.raises(ContextWindowError, match=r"1908 tokens.*need .* MB.*lower max_tokens"):
         large.result()
     expected = alone(target, PROMPTS[0])
     assert [request.result().token_ids for request in small] == [expected] * 5
@@ -46,7 +46,7 @@ def test_a_request_that_never_fits_is_refused_and_others_wait_until_there_is_roo
 
 @pytest.mark.parametrize("name", ["fused", "transformers"])
 @pytest.mark.parametrize("tokens", [3, 300, 700])
-def test_a_sequence_takes_no_more_than_is_said(model, name, tokens):
+def test_a_sequence_fits_its_stated_size(model, name, tokens):
     target = target_of_kind(name, model)
     sequence = OneSequence(target)
     sequence.prefill([3 + i % 50 for i in range(tokens)])
@@ -57,7 +57,7 @@ def test_a_sequence_takes_no_more_than_is_said(model, name, tokens):
 
 
 def test_first_come_first_served(target):
-    """A smaller one does not overtake what waits for room."""
+    """Smaller requests do not overtake waiting ones."""
     began = []
     # When the first one ends there is room for the fourth, and none for the third.
     sampling = [Sampling(max_tokens=n) for n in (2, 12, 600, 5, 5)]
@@ -88,8 +88,8 @@ def workshop(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["native", "fused"])
 @pytest.mark.parametrize("label", ["eagle3-chain", "draft_model", "dflash"])
-def test_what_a_drafter_holds_is_within_what_is_set_aside(workshop, kind, label):
-    """It holds most where it is asked now and then only."""
+def test_drafter_states_fit_their_stated_size(workshop, kind, label):
+    """Rarely used drafters hold the most."""
     target, drafter = target_of_kind(kind, copy.deepcopy(workshop.model)), workshop.create(label)[0]
     drafter.prepare(target)
     request = request_of(target, [5, 9, 14, 3] * 80, Sampling(max_tokens=60), drafter.fork())
@@ -120,7 +120,7 @@ def test_requests_wait_for_the_memory_of_their_drafters(workshop):
     assert [len(request.result().token_ids) for request in requests] == [12] * 3
 
 
-def test_held_counts_every_storage_once_and_nothing_apart():
+def test_tensor_bytes_counts_storages_once():
     shared, module, array = torch.zeros(100), torch.nn.Linear(10, 10), np.zeros(25, np.float32)
     holder = {"views": [shared[:10], shared[50:]], "other": (array[:5], [1, 2, 3])}
     assert tensor_bytes(holder, shared) == 400 + 100
@@ -131,8 +131,8 @@ def test_held_counts_every_storage_once_and_nothing_apart():
 @pytest.mark.parametrize(
     ("limit", "used", "files", "free"), [(1000, 900, 300, 400), (1000, 1200, 100, 0), ("max", 900, 0, None)]
 )
-def test_what_a_container_has_left_is_for_the_sequences(tmp_path: Path, monkeypatch, limit, used, files, free):
-    """Pages of files are given up where memory is needed."""
+def test_the_sequence_budget_respects_container_limits(tmp_path: Path, monkeypatch, limit, used, files, free):
+    """Cached pages of files can be reclaimed."""
     for name, text in (
         ("memory.max", f"{limit}\n"),
         ("memory.current", f"{used}\n"),

@@ -1,4 +1,4 @@
-"""The loop: the target's own output whatever is drafted, cut exactly where it ends, with honest counts."""
+"""The decode loop: lossless for any draft, exact ends, correct counts."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_greedy_with_repetition_penalty_equals_transformers():
         assert decode(target, drafter, length, PROMPT, sampling, eos_ids=[]).token_ids == expected
 
 
-def test_an_end_token_inside_a_draft_ends_the_output_there():
+def test_an_end_token_within_a_draft_ends_the_output():
     model = tiny_model()
     free = generated_by_transformers(model, PROMPT, TOKENS)
     target = HuggingFaceTarget(model)
@@ -109,7 +109,7 @@ def test_an_end_token_inside_a_draft_ends_the_output_there():
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 3, 7])
-def test_max_tokens_is_exact_inside_a_draft(tokens):
+def test_max_tokens_is_exact_within_a_draft(tokens):
     model = tiny_model()
     free = generated_by_transformers(model, PROMPT, TOKENS)
     target = HuggingFaceTarget(model)
@@ -119,7 +119,7 @@ def test_max_tokens_is_exact_inside_a_draft(tokens):
         assert_counts_are_consistent(result)
 
 
-def test_a_stop_string_that_spans_tokens_ends_the_output_whatever_is_drafted():
+def test_stop_strings_span_tokens_with_any_draft():
     model = tiny_model()
     free = generated_by_transformers(model, PROMPT, TOKENS)
 
@@ -137,7 +137,7 @@ def test_a_stop_string_that_spans_tokens_ends_the_output_whatever_is_drafted():
         assert_counts_are_consistent(result)
 
 
-def test_tokens_are_handed_over_chunk_by_chunk():
+def test_tokens_are_streamed_by_chunk():
     model = tiny_model()
     free = generated_by_transformers(model, PROMPT, TOKENS)
     chunks: list[list[int]] = []
@@ -149,8 +149,8 @@ def test_tokens_are_handed_over_chunk_by_chunk():
 
 
 @pytest.mark.parametrize(("apart", "near"), [(0, True), (1e-5, True), (1e-2, False)])
-def test_near_ties_are_told_by_output_position(apart, near):
-    """With two equal rows in the output layer the two tokens always tie; with similar ones they may come near it."""
+def test_near_ties_are_reported_by_output_position(apart, near):
+    """Equal rows of the output matrix tie always, similar ones sometimes."""
     model = tiny_model(tie_word_embeddings=False)
     with torch.no_grad():
         model.lm_head.weight[41] *= 3
@@ -239,13 +239,13 @@ def test_lossless_on_mt_bench_with_the_reference_target(kind, method, reference_
 
 
 @pytest.mark.parametrize("tokens", [5, 7, 8])
-def test_right_drafts_behind_the_last_token_are_not_accepted(tokens):
+def test_drafts_after_max_tokens_are_not_accepted(tokens):
     step, emitted = the_only_step(max_tokens=tokens)
     assert (step.drafted, step.accepted, step.emitted) == (12, tokens - 1, tokens - 1)
     assert len(emitted) == tokens
 
 
-def test_right_drafts_behind_a_stop_are_not_accepted():
+def test_drafts_after_a_stop_are_not_accepted():
     _, free = the_only_step(max_tokens=12)
     end = next(place for place, token in enumerate(free) if place > 2 and token not in free[:place])
     step, emitted = the_only_step(max_tokens=30, eos_ids=[free[end]])
@@ -270,7 +270,7 @@ def test_a_trace_has_the_seconds_of_its_drafts():
 
 
 def the_only_step(max_tokens, eos_ids=()):
-    """The step in which a draft of 12 right tokens is verified, and the output."""
+    """The step that verifies 12 right draft tokens, and the output."""
     prompt, target = [5, 9, 14, 3, 22, 9, 14, 31], HuggingFaceTarget(tiny_model())
     alone = drafters.create("autoregressive")
     free = decode(target, alone, lengths.create("fixed:0"), prompt, Sampling(max_tokens=30), eos_ids=[]).token_ids
@@ -281,7 +281,7 @@ def the_only_step(max_tokens, eos_ids=()):
 
 
 class Right(Drafter):
-    """Drafts what the target is known to say."""
+    """Drafts the known output."""
 
     def __init__(self, continuation):
         self._continuation = continuation

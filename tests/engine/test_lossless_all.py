@@ -1,4 +1,4 @@
-"""Whatever the method, greedy and coupled output are the target's own, token for token."""
+"""Greedy and coupled output is the target's own with every method."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SAMPLED = [
 
 
 class Alone:
-    """What a target says without drafts, asked once."""
+    """Cached outputs of a target without drafts."""
 
     def __init__(self, target, eos_ids=()):
         self.target, self.eos_ids = target, eos_ids
@@ -142,7 +142,7 @@ def turns(shared, mt_bench):
 def test_greedy_output_is_the_reference_targets_own(
     label, prompts, tokens, near_ties, reference, turns, record_property
 ):
-    """Of first turns of MT-Bench. Outputs that part behind a near-tie are told apart, and are rare."""
+    """On first turns of MT-Bench. Differences at near ties are counted separately, and rare."""
     alone, workshop = reference
     method = workshop.create(label)
     traces, differing = compare(alone, method, [(prompt, Sampling(max_tokens=tokens)) for prompt in turns[:prompts]])

@@ -21,7 +21,7 @@ ALONE = drafters.create("autoregressive")
 
 
 def differing(target, prompts, sampling, rule="rejection"):
-    """For each prompt whose output changes with drafts: the first position that differs, and the near ties told."""
+    """For each prompt whose output changes with drafts: the first difference, and the reported near ties."""
 
     def outputs(length, drafts):
         requests = [request_of(target, *each, rule=rule) for each in zip(prompts, repeat(sampling), drafts)]
@@ -45,7 +45,7 @@ def prompts(count, length=12):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, "int8"])
 @pytest.mark.parametrize("temperature", [0.0, 2.5])
-def test_where_drafts_change_an_output_two_tokens_were_close(dtype, temperature):
+def test_outputs_differ_only_at_near_ties(dtype, temperature):
     differences = []
     for seed, family in enumerate(("llama", "gpt2")):
         model = tiny_model(family, seed, initializer_range=0.1)
@@ -61,7 +61,7 @@ def test_where_drafts_change_an_output_two_tokens_were_close(dtype, temperature)
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 2.5])
-def test_on_the_reference_target_as_well(dtype, temperature, shared):
+def test_reference_outputs_differ_only_at_near_ties(dtype, temperature, shared):
     from transformers import AutoModelForCausalLM
 
     loaded = torch.float32 if dtype == "int8" else getattr(torch, dtype)
@@ -101,7 +101,7 @@ for shape in ((48, 64), (1100, 1024)):
 
 
 @pytest.mark.parametrize("isa", ["ALL", pytest.param("AVX2", marks=pytest.mark.slow)])
-def test_sums_of_large_integers_do_not_overflow_whatever_the_processor(isa):
+def test_int8_sums_do_not_overflow(isa):
     errors = [float(line) for line in in_a_process(INT8, ONEDNN_MAX_CPU_ISA=isa).split()]
     assert len(errors) == 4
     assert max(errors) < 0.005
@@ -127,7 +127,7 @@ for dtype in (torch.float32, torch.bfloat16):
 
 @pytest.fixture(scope="module")
 def compiled():
-    """For each dtype what is compiled for a prompt of 33 tokens, and for one of 34 that was announced."""
+    """For each dtype, the kernels compiled for a prompt of 33 tokens, and for one of 34 after a warm-up."""
     output = in_a_process(COMPILED, ONEDNN_VERBOSE="2").split("MARK")
     misses = [[line for line in part.splitlines() if "cache_miss" in line] for part in output]
     return {"float32": misses[1:3], "bfloat16": misses[4:6]}
@@ -135,7 +135,7 @@ def compiled():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_is_compiled_for_a_new_length_of_prompt_is_compiled_before_the_clock_runs(dtype, compiled):
+def test_warm_up_compiles_before_the_clock_starts(dtype, compiled):
     cold, warm = compiled[dtype]
     if not any("mb33" in line for line in cold):
         pytest.skip("this processor has nothing to compile")

@@ -1,4 +1,4 @@
-"""The distribution a token is drawn from is that of transformers' processors; typical acceptance, by hand."""
+"""Sampling equals transformers' processors; typical acceptance by hand."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_probabilities_equal_those_of_transformers(sampling, dtype):
         torch.testing.assert_close(processor.probabilities(logits), expected, rtol=0, atol=1e-7)
 
 
-def test_top_p_keeps_no_more_than_what_reaches_it():
-    """Four tokens of a quarter each: two of them are a half."""
+def test_top_p_keeps_the_smallest_set():
+    """Four tokens of probability 1/4: two of them are a half."""
     assert int(top_p_filter(torch.zeros(4), 0.5).isfinite().sum()) == 2
     assert int(top_p_filter(torch.zeros(4), 0.51).isfinite().sum()) == 3
     assert int(top_p_filter(torch.zeros(4), 0.0).isfinite().sum()) == 1
@@ -94,7 +94,7 @@ def test_the_longest_path_wins_then_the_likeliest():
     assert judged(second_level, UNDECIDED, LOPSIDED, LOPSIDED, SURE, SURE).path == [0, 2, 4]
 
 
-def test_the_next_token_is_drawn_from_what_passes():
+def test_the_next_token_is_drawn_from_typical_ones():
     drawn = [judged(TokenTree.chain(9), LOPSIDED, seed=seed).token for seed in range(400)]
     assert set(drawn) == {0, 1, 3}
     assert 0.45 < drawn.count(0) / len(drawn) < 0.64  # 0.5 / 0.92
@@ -102,7 +102,7 @@ def test_the_next_token_is_drawn_from_what_passes():
 
 
 def test_the_penalty_follows_each_branch():
-    """Tokens 0 and 1 rule each other out, until one of them is in the history: on its own branch, and from then on."""
+    """Tokens 0 and 1 exclude each other until one of them is in the history of a branch."""
     logits = torch.tensor([[2.0, 1.9, 0.8, -9.0]] * 5)
     sampling = Sampling(temperature=0.2, repetition_penalty=4.0)
     judge = rule(sampling, prompt=(3,))
@@ -112,7 +112,7 @@ def test_the_penalty_follows_each_branch():
     assert rule(sampling, prompt=(3,))(TokenTree.chain(3, [2]), logits[:2]).path == [0]
 
 
-def test_a_back_end_tells_whether_it_is_lossy(tmp_path):
+def test_back_ends_report_whether_they_are_lossy(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     typical, coupled = (
         MedusaSpecDecLLM(str(tmp_path), head=str(tmp_path), acceptance=rule) for rule in ("typical", "coupled")

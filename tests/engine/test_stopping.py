@@ -1,4 +1,4 @@
-"""How long an output is at least: tokens that end it are none of its first, or end nothing, whatever is drafted."""
+"""Ends of an output: stop strings, end tokens, minimum length."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def first_stop(ids, strings):
     return None
 
 
-def test_the_first_completing_token_is_found_however_the_output_arrives():
+def test_the_completing_token_is_found_in_any_chunking():
     rng = random.Random(0)
     strings = ("END", "b\n", "a a")
     found = 0
@@ -50,7 +50,7 @@ def test_the_first_completing_token_is_found_however_the_output_arrives():
     assert found > 50
 
 
-def test_a_character_of_several_tokens_is_waited_for():
+def test_characters_of_several_tokens_are_completed():
     data = "né END".encode()
 
     def decode_bytes(ids):
@@ -81,8 +81,8 @@ def test_the_earliest_end_wins():
         assert (output.ids, output.finish_reason) == (kept, reason)
 
 
-def test_a_special_token_does_not_swallow_the_space_after_it():
-    """A tokenizer that drops the space at the beginning of a text must not do so behind a token without text."""
+def test_special_tokens_keep_the_next_space():
+    """Tokenizers that drop a leading space keep it after a special token."""
     from tokenizers import AddedToken, Tokenizer, decoders, models
     from transformers import PreTrainedTokenizerFast
 
@@ -106,7 +106,7 @@ def test_a_special_token_does_not_swallow_the_space_after_it():
     assert found > 200
 
 
-def test_an_output_that_is_continued_stops_where_the_whole_would():
+def test_continued_outputs_stop_like_whole_ones():
     text = lambda ids: "".join(chr(97 + i) for i in ids)  # noqa: E731
     ids = [0, 1, 2, 3, 4]
     for string in ("cd", "bcd", "e", "x"):
@@ -124,7 +124,7 @@ def free(model):
 
 
 @pytest.mark.parametrize("kind", ["native", "transformers"])
-def test_no_end_is_among_the_first_as_with_transformers(kind):
+def test_min_tokens_equals_transformers(kind):
     model = tiny_model()
     target, ends = target_of_kind(kind, model), free(model)[:3]
     asked = {"attention_mask": torch.ones(1, len(PROMPT)), "do_sample": False, "max_new_tokens": TOKENS}
@@ -142,7 +142,7 @@ def test_no_end_is_among_the_first_as_with_transformers(kind):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_no_sampled_end_is_among_the_first(rule):
+def test_min_tokens_applies_to_sampling(rule):
     target = HuggingFaceTarget(tiny_model())
     ends = list(range(0, VOCABULARY, 2))
     for seed in range(8):
@@ -156,7 +156,7 @@ def test_no_sampled_end_is_among_the_first(rule):
         assert rule != "coupled" or drafted.token_ids == plain.token_ids
 
 
-def test_ignored_ends_end_nothing():
+def test_ignore_eos_ignores_all_ends():
     model = tiny_model()
     target, whole = HuggingFaceTarget(model), free(model)
     for seed in range(4):
@@ -166,7 +166,7 @@ def test_ignored_ends_end_nothing():
 
 
 @pytest.mark.parametrize("least", [-1, 9])
-def test_a_least_length_is_at_most_the_limit(least):
+def test_min_tokens_is_limited_by_max_tokens(least):
     with pytest.raises(UserError, match=r"^min_tokens must be ") as caught:
         validated(Sampling, {"max_tokens": 8, "min_tokens": least})
     assert caught.value.key == "min_tokens"

@@ -1,4 +1,4 @@
-"""A file that no machine can hold or follow is refused at once, in one message."""
+"""Limits of YAML files: a file beyond them is one error message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CASES += [(f"{name}.yaml", *ABSURD[0]) for name in ("testenv", "algorithm", "mor
 
 
 @pytest.mark.parametrize(("file", "text", "message"), CASES)
-def test_an_absurd_yaml_file(job: Job, capfd: pytest.CaptureFixture[str], file: str, text: str, message: str) -> None:
+def test_yaml_limits(job: Job, capfd: pytest.CaptureFixture[str], file: str, text: str, message: str) -> None:
     job.hyperparameters(0, other_hyperparameters=["more.yaml"])
     job.write("more.yaml", {"seed": 1})
     job.save()
@@ -39,7 +39,7 @@ def test_an_absurd_yaml_file(job: Job, capfd: pytest.CaptureFixture[str], file: 
     assert message in line
 
 
-def test_a_grid_that_nobody_can_run(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_grid_that_is_too_large(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     for i in (0, 1):
         job.hyperparameters(i, **{name: list(range(10)) for name in "abc"})
     assert main(["check", "-f", job.save()]) == 2

@@ -1,4 +1,4 @@
-"""Several rows at the same time: results in order, routers one at a time, one failure, and what is recorded."""
+"""Concurrent rows: order of results, calls of routers, failures, and keys of the run."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class EdgeModel:
             self.turn.wait_for(lambda: self.answered >= last, 20)
             self.answered += 1
             self.turn.notify_all()
-        told = os.environ["IANVS_CONCURRENCY"]
-        return {"completion": data, "prediction": data[-1], "order": self.answered, "told": told}
+        concurrency = os.environ["IANVS_CONCURRENCY"]
+        return {"completion": data, "prediction": data[-1], "order": self.answered, "concurrency": concurrency}
 """
 
 
@@ -48,7 +48,7 @@ def test_rows_are_answered_at_once_and_written_in_order(job: Job) -> None:
     assert [row["index"] for row in rows] == list(range(12))
     assert [row["result"]["completion"].split()[1] for row in rows] == [str(i) for i in range(12)]
     assert [row["result"]["order"] for row in rows[:4]] == [4, 3, 2, 1], "the rows did not meet"
-    assert {row["result"]["told"] for row in rows} == {"4"}
+    assert {row["result"]["concurrency"] for row in rows} == {"4"}
     assert "IANVS_CONCURRENCY" not in os.environ
     assert job.leaderboard()[0]["Accuracy"] == "50.0"
     run = json.loads((job.case_folder() / "environment.json").read_text())["run"]
@@ -88,9 +88,7 @@ class Concurrent(Counting):
 
 
 @pytest.mark.parametrize(("name", "most"), [("Careful", 1), ("Concurrent", 2)])
-def test_a_router_is_asked_by_one_thread_at_a_time(
-    job: Job, capfd: pytest.CaptureFixture[str], name: str, most: int
-) -> None:
+def test_a_router_gets_one_call_at_a_time(job: Job, capfd: pytest.CaptureFixture[str], name: str, most: int) -> None:
     job.plugin("algo/counting.py", ROUTERS)
     job.modules[2].update(name=name, url="algo/counting.py")
     job.job["concurrency"] = 2
@@ -123,7 +121,7 @@ class EdgeModel:
 """
 
 
-def test_after_a_failure_no_row_begins(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_after_a_failure_no_row_starts(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.plugin("algo/edge_model.py", FAILING)
     job.job["concurrency"] = 4
     job.rows([{"question": f"question {i} A", "answer": "A"} for i in range(400)])
@@ -139,7 +137,7 @@ def test_after_a_failure_no_row_begins(job: Job, capfd: pytest.CaptureFixture[st
     assert len(written) < 200
 
 
-def test_what_still_comes_after_a_failure_counts() -> None:
+def test_results_after_a_failure_count() -> None:
     stopped: list[None] = []
     items = [(3, None, "third"), (0, "result 0", None), (2, None, "second"), (1, "result 1", None), (4, "late", None)]
     given = []
@@ -161,9 +159,7 @@ def test_what_still_comes_after_a_failure_counts() -> None:
         ({"runner": {"name": "ray", "address": "ray://head:1"}}, "address must be HOST:PORT of a Ray cluster, or auto"),
     ],
 )
-def test_keys_of_the_run_are_checked(
-    job: Job, capfd: pytest.CaptureFixture[str], keys: dict[str, Any], message: str
-) -> None:
+def test_run_keys_are_checked(job: Job, capfd: pytest.CaptureFixture[str], keys: dict[str, Any], message: str) -> None:
     job.job.update(keys)
     assert job.run() == 2
     error = capfd.readouterr().err
@@ -171,7 +167,7 @@ def test_keys_of_the_run_are_checked(
     assert error.startswith("ianvs: job.yaml:")
 
 
-def test_without_ray_the_runner_says_how_to_get_it(
+def test_without_ray_the_error_shows_its_installation(
     job: Job, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -182,7 +178,7 @@ def test_without_ray_the_runner_says_how_to_get_it(
     assert f"ianvs: job.yaml:{line}: {message}\n" == capfd.readouterr().err
 
 
-def test_rows_are_not_begun_without_end_ahead_of_one_that_takes_long() -> None:
+def test_the_number_of_rows_ahead_of_a_slow_one_is_limited() -> None:
     begun: list[int] = []
     ahead: list[int] = []
 
@@ -199,5 +195,5 @@ def test_rows_are_not_begun_without_end_ahead_of_one_that_takes_long() -> None:
     results = Threads(answer, range(1000), 2).results(done.append)
     assert next(results) == 0
     assert ahead == [2 * AHEAD]
-    assert len(done) >= 2 * AHEAD - 1, "completions must be told before the first row is there"
+    assert len(done) >= 2 * AHEAD - 1, "completions must be reported before the first row is there"
     assert list(results) == list(range(1, 1000))

@@ -1,4 +1,4 @@
-"""Every fault of the configuration is told before a model is loaded: exit code 2, file, line, key, nearest valid name."""
+"""Configuration errors before a model is loaded: exit code 2, file, line, key, nearest valid name."""
 
 # ruff: noqa: E501 - the tables below read best with one case per line
 
@@ -19,7 +19,7 @@ Change = Callable[[Job], Any]
 
 
 def refused(job: Job, capfd: pytest.CaptureFixture[str], *options: str) -> str:
-    """Run a job that must be refused; what is on standard error."""
+    """Run a job with a configuration error. Returns the standard error."""
     job.define(
         "algo/edge_model.py",
         "EdgeModel",
@@ -54,7 +54,7 @@ MISSPELT: list[tuple[str, Change, str, str, str]] = [
 
 
 @pytest.mark.parametrize(("change", "file", "text", "nearest"), [m[1:] for m in MISSPELT], ids=[m[0] for m in MISSPELT])
-def test_a_misspelt_key(
+def test_a_misspelled_key(
     job: Job, capfd: pytest.CaptureFixture[str], change: Change, file: str, text: str, nearest: str
 ) -> None:
     change(job)
@@ -115,9 +115,9 @@ def test_a_wrong_value(
     error = refused(job, capfd)
     lines = (job.folder / file).read_text().splitlines()
     places = [f"{file}:{i}: " for i, line in enumerate(lines, 1) if text in line]
-    told = [line for line in error.splitlines() if message in line]
-    assert told, error
-    assert any(place in told[0] for place in places), told[0]
+    messages = [line for line in error.splitlines() if message in line]
+    assert messages, error
+    assert any(place in messages[0] for place in places), messages[0]
 
 
 YAML = [
@@ -126,9 +126,9 @@ YAML = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "told"), YAML)
-def test_what_yaml_does_not_read_as_it_looks(
-    job: Job, value: str, told: str, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("value", "expected"), YAML)
+def test_ambiguous_yaml_values_are_errors(
+    job: Job, value: str, expected: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     job.modules[0].update(url=str(EXAMPLE / "testalgorithms/query-routing/edge_model.py"))
     job.modules[0]["hyperparameters"] = [
@@ -144,24 +144,24 @@ def test_what_yaml_does_not_read_as_it_looks(
     error = capfd.readouterr().err
     assert re.search(rf"algorithm.yaml:({line}|{line + 2}): ", error)
     assert "dtype" in error
-    assert told in error
+    assert expected in error
 
 
-def test_numbers_as_people_write_them(job: Job) -> None:
+def test_numbers_in_yaml(job: Job) -> None:
     from core.common.document import Document
 
     (job.folder / "a.yaml").write_text("[1e-1, 1.5e3, 1_000, 0x1F, 0, 0.5, -2]\n", encoding="utf-8-sig")
     assert Document("a.yaml").data == [0.1, 1500.0, 1000, 31, 0, 0.5, -2]
 
 
-def test_a_metric_that_is_none_of_many(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_metric_among_many(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.env["metrics"] = [{"name": "Acuracy", "url": str(EXAMPLE / "testenv/metrics.py")}]
     error = refused(job, capfd)
     assert "metrics.py registers nothing as 'Acuracy'. Did you mean 'Accuracy'?" in error
     assert len(error) < 500
 
 
-def test_all_faults_are_told_at_once(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_all_errors_are_reported_at_once(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.job["workspce"] = "x"
     job.env["metrisc"] = []
     job.modules[0]["ulr"] = "x"
@@ -169,13 +169,13 @@ def test_all_faults_are_told_at_once(job: Job, capfd: pytest.CaptureFixture[str]
     assert len(error.splitlines()) == 3
 
 
-def test_an_unknown_other_hyperparameter_is_placed_in_its_own_file(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_other_hyperparameter_is_located_in_its_file(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.write("base.yaml", {"seed": 1, "modle": "m"})
     job.hyperparameters(0, other_hyperparameters=["base.yaml"])
     assert "base.yaml:2: unknown hyperparameter 'modle'" in refused(job, capfd)
 
 
-def test_a_key_within_a_value_is_placed_in_its_own_line(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_key_within_a_value_is_located_in_its_line(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.define(
         "algo/cloud_model.py",
         "CloudModel",
@@ -202,12 +202,12 @@ def __call__(self): ...
 """
 
 
-def test_a_hyperparameter_without_default_is_needed(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_hyperparameter_without_default_is_required(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.define("algo/cloud_model.py", "CloudModel", CLASS.replace("predict", "inference"))
     assert "cloudmodel CloudModel needs the hyperparameter 'model'" in refused(job, capfd)
 
 
-def test_an_edge_model_that_sedna_would_call(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_callable_edge_model_is_an_error(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.define("algo/callable.py", "Callable", CLASS)
     job.modules[0].update(name="Callable", url="algo/callable.py")
     assert "Sedna would call the model as a factory" in refused(job, capfd)
@@ -241,7 +241,7 @@ def test_a_plugin_file_that_cannot_be_imported(
         ("\x00", "job.yaml:1: not valid YAML: unacceptable character"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_job(
+def test_files_that_are_not_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -252,7 +252,7 @@ def test_a_file_that_is_no_job(
     assert "Traceback" not in error
 
 
-def test_no_job_at_all(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_job_option(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main([])
     assert stop.value.code == 2
@@ -266,7 +266,7 @@ def test_keys_of_other_paradigms_are_accepted(job: Job) -> None:
     assert job.run() == 0
 
 
-def test_another_distribution_called_sedna(
+def test_another_distribution_named_sedna(
     job: Job, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = job.folder / "site" / "sedna-0.1.2.dist-info"

@@ -1,4 +1,4 @@
-"""Data rows: every kind of malformed one, both policies, and rows as objects."""
+"""Data rows: malformed rows with both policies, and rows as objects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("row", "reason"), MALFORMED)
-def test_a_malformed_row_stops_the_job_before_it_starts(
+def test_a_malformed_row_is_an_error_before_the_run(
     job: Job, capfd: pytest.CaptureFixture[str], row: str, reason: str
 ) -> None:
     job.rows([GOOD, GOOD, row, GOOD])
@@ -34,7 +34,7 @@ def test_a_malformed_row_stops_the_job_before_it_starts(
     assert not (job.folder / "workspace").exists()
 
 
-def test_or_is_left_out_and_counted(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_malformed_rows_are_skipped_and_counted(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     row = '{"question": "q"}'
     job.rows([GOOD, row, GOOD, row, GOOD])
     job.env["on_malformed_row"] = "skip"
@@ -59,12 +59,12 @@ def test_a_file_of_another_format(job: Job, capfd: pytest.CaptureFixture[str], c
     assert "on_malformed_row" not in error
 
 
-def test_blank_lines_at_the_end_are_none_of_a_fault(job: Job) -> None:
+def test_blank_lines_at_the_end_are_accepted(job: Job) -> None:
     (job.folder / "data.jsonl").write_text(json.dumps(GOOD) + "\n\n  \n")
     assert job.run() == 0
 
 
-def test_bytes_that_are_no_text(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_bytes_that_are_not_utf8(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     (job.folder / "data.jsonl").write_bytes(
         b"\xef\xbb\xbf" + json.dumps(GOOD).encode() + b"\r\n" + b'{"question": "\xff"}\n'
     )
@@ -107,7 +107,7 @@ def test_metadata_without_its_data(job: Job, capfd: pytest.CaptureFixture[str]) 
     assert "data.jsonl, which belongs to alone/metadata.json" in capfd.readouterr().err.replace("\\", "/")
 
 
-def test_the_prompt_of_a_metadata_set_goes_before_the_query(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_the_prompt_of_a_metadata_set_precedes_the_query(tmp_path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "metadata.json").write_text(json.dumps(dict.fromkeys(JSONMetaDataParse.described, "")))
     row = {"prompt": "Answer. ", "query": "Why?", "response": "r", "level_3_dim": "", "level_4_dim": ""}
     (tmp_path / "data.jsonl").write_text(json.dumps(row))
@@ -128,7 +128,7 @@ def test_rows_stay_objects(tmp_path) -> None:  # type: ignore[no-untyped-def]
     assert len(source) == 2
 
 
-def test_a_test_case_cannot_spoil_the_next_ones_rows(job: Job) -> None:
+def test_each_test_case_has_its_own_copy_of_the_rows(job: Job) -> None:
     job.rows([{"question": {"turns": ["A"]}, "answer": "A"}] * 2)
     body = """
     def __init__(self, tag=""):

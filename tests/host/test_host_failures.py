@@ -1,4 +1,4 @@
-"""What fails at run time: test cases do not take each other along, nothing that was made is lost, one message each."""
+"""Failures at run time: other test cases run, answers are kept, and each failure is one message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.common import files
 from tests.host.host_job import Job
 
 
-def test_a_failing_test_case_leaves_the_others_alone(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_test_case_does_not_affect_others(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.hyperparameters(0, fail=["load", "predict", ""])
     assert job.run() == 1
     (row,) = job.leaderboard()
@@ -25,7 +25,7 @@ def test_a_failing_test_case_leaves_the_others_alone(job: Job, capfd: pytest.Cap
     assert "Traceback" not in error
 
 
-def test_debug_shows_tracebacks_of_plugins_and_of_the_host(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_debug_shows_tracebacks(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.hyperparameters(0, fail=["predict"])
     assert job.run("--debug") == 1
     assert 'raise RuntimeError("out of memory")' in capfd.readouterr().err
@@ -45,7 +45,7 @@ def test_answers_before_a_failure_are_kept(job: Job, capfd: pytest.CaptureFixtur
     assert not job.leaderboard()
 
 
-def test_a_finished_run_clears_the_partial_answers_of_earlier_ones(job: Job) -> None:
+def test_a_finished_run_removes_earlier_partial_answers(job: Job) -> None:
     assert job.run() == 0
     stale = job.case_folder() / "answers.1.partial.jsonl"
     stale.write_text("{}\n")
@@ -54,7 +54,7 @@ def test_a_finished_run_clears_the_partial_answers_of_earlier_ones(job: Job) -> 
     assert not stale.exists()
 
 
-def test_a_cleanup_that_raises_costs_no_result(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_error_in_cleanup_costs_no_result(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.hyperparameters(0, fail=["cleanup"])
     job.modules[2]["name"] = "Longer"
     assert job.run() == 1
@@ -81,7 +81,7 @@ def test_a_metric_that_fails_leaves_its_cell_empty(
     assert message in capfd.readouterr().err.replace("\\", "/")
 
 
-def test_metrics_that_fail_alike_are_told_in_one_line(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_metrics_with_the_same_error_are_one_line(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     names = [f"M{i}" for i in range(9)]
     job.plugin(
         "env/judged.py",
@@ -98,13 +98,13 @@ def test_metrics_that_fail_alike_are_told_in_one_line(job: Job, capfd: pytest.Ca
     job.env["metrics"] += [{"name": name, "url": "env/judged.py"} for name in names]
     job.env["metrics"].append({"name": "Broken", "url": "env/metrics.py"})
     assert job.run() == 1
-    told = [line.partition("failed: ")[2] for line in capfd.readouterr().err.splitlines() if "failed: metric" in line]
-    assert told[0] == "metrics M0, M1, M2, M3, M4, M5 and 3 more: the judge is silent"
-    assert told[1].startswith("metric Broken: ZeroDivisionError")
-    assert len(told) == 2
+    lines = [line.partition("failed: ")[2] for line in capfd.readouterr().err.splitlines() if "failed: metric" in line]
+    assert lines[0] == "metrics M0, M1, M2, M3, M4, M5 and 3 more: the judge is silent"
+    assert lines[1].startswith("metric Broken: ZeroDivisionError")
+    assert len(lines) == 2
 
 
-def test_the_original_error_of_a_chain_is_told(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_original_error_of_a_chain_is_shown(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     body = """
     def inference(self, data, **kwargs):
         try:
@@ -115,11 +115,11 @@ def test_the_original_error_of_a_chain_is_told(job: Job, capfd: pytest.CaptureFi
     job.define("algo/cloud_model.py", "CloudModel", body)
     job.modules[2]["name"] = "CloudOnly"
     assert job.run() == 1
-    told = "Inference failed. - caused by ConnectionError: 503 from the server (algo/cloud_model.py:6 in inference)"
-    assert f"RuntimeError: {told}" in capfd.readouterr().err
+    expected = "Inference failed. - caused by ConnectionError: 503 from the server (algo/cloud_model.py:6 in inference)"
+    assert f"RuntimeError: {expected}" in capfd.readouterr().err
 
 
-def test_a_router_that_raises_or_decides_nothing(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_router_that_raises_or_returns_none(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     body = """
     def __init__(self, when=""):
         if when == "init":
@@ -140,7 +140,7 @@ def test_a_router_that_raises_or_decides_nothing(job: Job, capfd: pytest.Capture
 
 
 @pytest.mark.parametrize("place", ["workspace", "workspace/job/routing"])
-def test_an_unwritable_workspace_is_told_first(job: Job, capfd: pytest.CaptureFixture[str], place: str) -> None:
+def test_an_unwritable_workspace_is_an_early_error(job: Job, capfd: pytest.CaptureFixture[str], place: str) -> None:
     assert main(["check", "-f", job.save()]) == 0
     assert not (job.folder / "workspace").exists(), "checking makes nothing"
     (job.folder / place).parent.mkdir(parents=True, exist_ok=True)
@@ -179,7 +179,7 @@ def test_a_leaderboard_that_cannot_be_written_keeps_the_old_one(
     assert not list((job.folder / "workspace").rglob("*.tmp"))
 
 
-def test_a_leaderboard_that_is_none(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_leaderboard(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     rank = job.folder / "workspace" / "job" / "rank"
     rank.mkdir(parents=True)
     (rank / "all_rank.csv").write_text("my,own,table\n1,2,3\n")
@@ -188,7 +188,7 @@ def test_a_leaderboard_that_is_none(job: Job, capfd: pytest.CaptureFixture[str])
     assert (rank / "all_rank.csv").read_text() == "my,own,table\n1,2,3\n"
 
 
-def test_a_plugin_that_calls_exit_ends_its_test_case_only(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_sys_exit_in_a_plugin_ends_only_its_test_case(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     body = """
     def __init__(self, give_up):
         self.give_up = give_up

@@ -1,4 +1,4 @@
-"""What else the machine did while a test case ran, and what the modules tell of themselves."""
+"""Load of the machine during a test case, and environment details of modules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPLAYING = EDGE.replace(
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that have passed; each look at the clock adds one."""
+    """The clock in seconds; each reading adds one."""
     now = [0.0]
 
     def monotonic() -> float:
@@ -41,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, *, own: float, busy: float, steal: float = 0.0) -> None:
-    """Readings on two processors: what is done in each second between the first and every later one."""
+    """Readings on two processors, with these rates per second."""
     now = [0]
 
     def reading() -> Reading:
@@ -57,7 +57,7 @@ def loads(job: Job) -> Any:
     return json.loads((job.case_folder() / "environment.json").read_text(encoding="utf-8"))["load"]
 
 
-def test_shares_are_those_of_all_processors(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+def test_shares_are_of_all_processors(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     measured(monkeypatch, own=1.0, busy=1.6, steal=0.2)
     frequencies = iter([3000.0, 2000.0, 2500.0])
     monkeypatch.setattr(load, "frequency", lambda: next(frequencies))
@@ -73,7 +73,7 @@ def test_shares_are_those_of_all_processors(monkeypatch: pytest.MonkeyPatch, clo
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("values", "words"),
     [
         ({"others": 0.099, "steal": 0.049, "gpu": ["power cap"], "throttled": 0}, ""),
         (
@@ -87,9 +87,9 @@ def test_shares_are_those_of_all_processors(monkeypatch: pytest.MonkeyPatch, clo
         ({}, ""),
     ],
 )
-def test_what_makes_times_doubtful(told: dict[str, Any], words: str) -> None:
-    assert doubt({"seconds": 60.0, **told}) == words
-    assert doubt({"seconds": 1.0, **told}) == "", "too short to tell"
+def test_what_makes_times_doubtful(values: dict[str, Any], words: str) -> None:
+    assert doubt({"seconds": 60.0, **values}) == words
+    assert doubt({"seconds": 1.0, **values}) == "", "too short to tell"
 
 
 def test_temperature_and_throttling_are_recorded(
@@ -128,7 +128,7 @@ def test_temperature_and_throttling_are_recorded(
     assert found["gpu"] == ["heat", "power cap"]
 
 
-def test_a_doubt_is_told_with_the_test_case_and_once_at_the_end(
+def test_doubtful_times_are_reported_per_test_case_and_at_the_end(
     job: Job, monkeypatch: pytest.MonkeyPatch, clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured(monkeypatch, own=1.0, busy=2.0)
@@ -142,7 +142,7 @@ def test_a_doubt_is_told_with_the_test_case_and_once_at_the_end(
     assert loads(job)[0]["doubt"] == "other programs took 50% of the processors"
 
 
-def test_a_replay_keeps_the_load_of_its_answers(
+def test_a_replay_reports_the_load_of_its_answers(
     job: Job, monkeypatch: pytest.MonkeyPatch, clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured(monkeypatch, own=1.0, busy=1.1)
@@ -157,11 +157,11 @@ def test_a_replay_keeps_the_load_of_its_answers(
     assert "doubt" not in capsys.readouterr().err, "no time was taken in this run"
     monkeypatch.setenv("REPLAYED", "4")
     assert job.run() == 0
-    assert [told["answers"] for told in loads(job)] == [10, 6]
+    assert [entry["answers"] for entry in loads(job)] == [10, 6]
 
 
 @pytest.mark.parametrize("text", ["[]", '{"load": 1}', "[" * 100_000])
-def test_what_an_earlier_run_has_left_ends_no_run(job: Job, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_a_damaged_environment_file_is_ignored(job: Job, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     job.plugin("algo/edge_model.py", REPLAYING)
     monkeypatch.setenv("REPLAYED", "4")
     assert job.run() == 0
@@ -170,7 +170,7 @@ def test_what_an_earlier_run_has_left_ends_no_run(job: Job, monkeypatch: pytest.
     assert isinstance(loads(job), list)
 
 
-def test_modules_tell_of_themselves(job: Job) -> None:
+def test_environment_details_of_modules(job: Job) -> None:
     job.plugin("algo/edge_model.py", DETAILED)
     job.plugin("algo/routers.py", (job.folder / "algo/routers.py").read_text().replace(
         "class EdgeOnly:", "class EdgeOnly:\n    def environment_details(self):\n        return 1 / 0"

@@ -1,4 +1,4 @@
-"""Which side each mode asks. Mode mining-free is in ``test_upstream_examples``."""
+"""Mining modes. Mode mining-free is in ``test_upstream_examples``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def test_mode_mining_then_inference(job: Job) -> None:
     assert (row["is_hard"], row["edge"], row["cloud"]["completion"]) == (True, None, "cloud:question 3 B")
 
 
-def test_mode_inference_then_mining_asks_the_edge_first(job: Job) -> None:
+def test_in_mode_inference_then_mining_the_edge_answers_first(job: Job) -> None:
     job.env["hard_example_mining_mode"] = "inference-then-mining"
     body = """
     def __call__(self, result=None):
@@ -31,7 +31,7 @@ def test_mode_inference_then_mining_asks_the_edge_first(job: Job) -> None:
     assert hard["result"] == hard["cloud"]
 
 
-def test_mode_self_design_gives_the_edge_models_own_rows(job: Job) -> None:
+def test_mode_self_design_returns_the_edge_models_results(job: Job) -> None:
     job.env["hard_example_mining_mode"] = "self-design"
     del job.modules[2]
     job.env["metrics"] = [{"name": "Undefined", "url": "env/metrics.py"}]

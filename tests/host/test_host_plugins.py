@@ -1,4 +1,4 @@
-"""Plugin files: private names, siblings, duplicate aliases, and a plugin set in the style of Ianvs's examples."""
+"""Plugin files: private names, siblings, duplicate aliases."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model(alias: str, answer: str) -> str:
         ("", '__import__("helper")'),
     ],
 )
-def test_two_folders_with_files_of_the_same_names_run_their_own(job: Job, imports: str, call: str) -> None:
+def test_two_folders_with_equal_file_names_use_their_own_files(job: Job, imports: str, call: str) -> None:
     for folder, letter in (("one", "A"), ("two", "B")):
         body = model("EdgeModel", f"{{'prediction': {call}.LETTER}}")
         job.plugin(f"{folder}/model.py", f"{imports}\nEARLY = {call}.LETTER\n" + textwrap.dedent(body))
@@ -64,7 +64,7 @@ def test_importlib_still_imports_what_is_installed(job: Job) -> None:
     assert job.run() == 0
 
 
-def test_a_siblings_name_wins_over_an_installed_packages_but_not_over_the_hosts(job: Job) -> None:
+def test_a_sibling_hides_installed_packages_but_not_the_host(job: Job) -> None:
     job.plugin("algo/yaml.py", "OWN = True\n")
     job.plugin("algo/core.py", "raise ImportError('the host must be found')\n")
     job.plugin("algo/numpy/data.txt", "a folder without code is no package\n")
@@ -82,11 +82,11 @@ def test_a_siblings_name_wins_over_an_installed_packages_but_not_over_the_hosts(
 def test_a_duplicate_alias_names_both_places(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.plugin("algo/edge_model.py", model("EdgeModel", "1") + model("EdgeModel", "2"))
     assert job.run() == 2
-    told = "'EdgeModel' is registered twice: at algo/edge_model.py:3 and algo/edge_model.py:9"
-    assert told in capfd.readouterr().err
+    expected = "'EdgeModel' is registered twice: at algo/edge_model.py:3 and algo/edge_model.py:9"
+    assert expected in capfd.readouterr().err
 
 
-def test_the_same_alias_in_two_files_of_one_folder_is_told_apart_by_the_url(job: Job) -> None:
+def test_the_url_decides_between_equal_aliases_in_a_folder(job: Job) -> None:
     job.plugin("algo/other.py", model("EdgeModel", "{'prediction': 'A'}"))
     others = [dict(module) for module in job.modules]
     others[0]["url"] = "algo/other.py"
@@ -105,12 +105,12 @@ def test_a_class_registered_by_an_imported_sibling(job: Job) -> None:
     assert job.leaderboard()[0]["Accuracy"] == "100.0"
 
 
-def test_nothing_is_written_beside_the_plugin_files(job: Job) -> None:
+def test_no_byte_code_is_written_next_to_plugins(job: Job) -> None:
     assert job.run() == 0
     assert not list(job.folder.rglob("__pycache__"))
 
 
-def test_a_router_that_sedna_brings_along_needs_no_url(job: Job) -> None:
+def test_routers_of_sedna_need_no_url(job: Job) -> None:
     job.modules[2] = {"type": "hard_example_mining", "name": "Random"}
     job.hyperparameters(2, random_ratio=[1.0])
     assert job.run() == 0

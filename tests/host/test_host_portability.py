@@ -1,4 +1,4 @@
-"""``ianvs check`` tells what upstream Ianvs would refuse or ignore; a run does not speak of it."""
+"""``ianvs check`` reports what upstream Ianvs would reject or ignore; a run does not."""
 
 # ruff: noqa: E501 - the table below reads best with one case per line
 
@@ -50,19 +50,19 @@ REFUSED: list[tuple[str, Callable[[Job], Any], list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "told"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
-def test_what_upstream_would_refuse_or_ignore(
-    portable: Job, capfd: pytest.CaptureFixture[str], change: Callable[[Job], Any], told: list[str]
+@pytest.mark.parametrize(("change", "expected"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
+def test_what_upstream_would_reject_or_ignore(
+    portable: Job, capfd: pytest.CaptureFixture[str], change: Callable[[Job], Any], expected: list[str]
 ) -> None:
     change(portable)
     lines = upstream(portable, capfd)
     assert all(re.match(r"ianvs: warning: \w+\.yaml:\d+: upstream Ianvs ", line) for line in lines)
-    assert [words in line for words, line in zip(told, lines, strict=True)] == [True] * len(told)
+    assert [words in line for words, line in zip(expected, lines, strict=True)] == [True] * len(expected)
     portable.run()
     assert "upstream" not in capfd.readouterr().err, "a run does not speak of it"
 
 
-def test_files_that_upstream_would_not_find_or_mix_up(
+def test_files_that_upstream_would_not_find_or_confuse(
     portable: Job, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     portable.plugin("other/edge_model.py", (portable.folder / "algo/edge_model.py").read_text())

@@ -1,4 +1,4 @@
-"""What needs a process of its own: Ctrl-C and SIGTERM, rows that hang, and a terminal."""
+"""Tests with a separate process: Ctrl-C, SIGTERM, and hanging rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cleanup(self):
 @pytest.mark.skipif(os.name == "nt", reason="sends signals to one process")
 @pytest.mark.parametrize(("number", "stubborn"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
 def test_ctrl_c_and_sigterm(job: Job, number: signal.Signals, stubborn: bool) -> None:
-    """The time limit is the interruption's own: a plugin that swallows it is ended by the watchdog."""
+    """The watchdog ends a plugin that swallows the interruption."""
     job.define("algo/edge_model.py", "EdgeModel", SLEEPER)
     job.hyperparameters(0, quick=[True, False], stubborn=[stubborn])
     command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
@@ -48,9 +48,9 @@ def test_ctrl_c_and_sigterm(job: Job, number: signal.Signals, stubborn: bool) ->
     out, err = process.communicate(timeout=30)
     seconds = time.monotonic() - started
     assert process.returncode == 128 + number
-    told = "ianvs: interrupted; 1 of 2 test cases are on the leaderboard in workspace/job/rank; 3 of 10 answers"
+    expected = "ianvs: interrupted; 1 of 2 test cases are on the leaderboard in workspace/job/rank; 3 of 10 answers"
     last = err.strip().splitlines()[-1]
-    assert last.startswith(told)
+    assert last.startswith(expected)
     assert "run the same command again to continue" in last
     assert "Traceback" not in err
     assert ("cleaned up" in out) is not stubborn
@@ -59,7 +59,7 @@ def test_ctrl_c_and_sigterm(job: Job, number: signal.Signals, stubborn: bool) ->
 
 
 @pytest.mark.slow
-def test_a_row_that_hangs_does_not_keep_the_process_from_ending(job: Job) -> None:
+def test_a_hanging_row_does_not_keep_the_process_alive(job: Job) -> None:
     body = """
     import time
     def predict(self, data):

@@ -1,4 +1,4 @@
-"""The leaderboards over several runs: rows replaced, kept, sorted, renumbered."""
+"""Leaderboards over several runs: rows are replaced, kept, sorted and renumbered."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_rerun_replaces_its_row_and_keeps_the_others(job: Job) -> None:
     assert after["a0"]["url"] == before["a0"]["url"]
 
 
-def test_other_hyperparameters_metrics_and_columns_of_earlier_runs_are_kept(job: Job) -> None:
+def test_columns_of_earlier_runs_are_kept(job: Job) -> None:
     scored(job, (1.0, 0.5))
     assert job.run() == 0
     job.env["metrics"] = [{"name": "Accuracy", "url": "env/scores.py"}]
@@ -102,7 +102,7 @@ def test_selected_only_writes_one_file_and_keeps_its_rows(job: Job) -> None:
     ]  # fmt: skip
 
 
-def test_of_rows_that_look_alike_one_is_shown(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_equal_rows_one_is_shown(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     job.hyperparameters(0, tag=["a", "b"], size=[1, 2])
     job.job["rank"]["selected_dataitem"] = {"hyperparameters": ["edgemodel-tag"], "metrics": ["Accuracy"]}
     assert job.run() == 0
@@ -113,7 +113,7 @@ def test_of_rows_that_look_alike_one_is_shown(job: Job, capsys: pytest.CaptureFi
     assert "rows differ" not in capsys.readouterr().err
 
 
-def test_the_table_holds_rows_of_this_jobs_test_cases_only(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_only_rows_of_the_current_job(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     job.hyperparameters(0, tag=["old"])
     assert job.run() == 0
     assert "not shown" not in capsys.readouterr().err
@@ -124,14 +124,14 @@ def test_the_table_holds_rows_of_this_jobs_test_cases_only(job: Job, capsys: pyt
     assert {row["edgemodel-tag"] for row in job.leaderboard()} == {"old", "new"}
     assert "new" in screen.out
     assert "old" not in screen.out
-    told = [line for line in screen.err.splitlines() if "not shown" in line]
-    assert told == [
+    notes = [line for line in screen.err.splitlines() if "not shown" in line]
+    assert notes == [
         f"1 row of other configurations or data is kept in {os.path.join('workspace', 'job', 'rank', 'all_rank.csv')} "
         f"and not shown; to start over, delete or move {os.path.join('workspace', 'job')}"
     ]
 
 
-def test_another_content_of_the_data_file_is_another_configuration(job: Job) -> None:
+def test_changed_data_is_another_configuration(job: Job) -> None:
     assert job.run() == 0
     rows = [json.loads(line) for line in (job.folder / "data.jsonl").read_text().splitlines()]
     job.rows(rows[:4])
@@ -168,7 +168,7 @@ def test_an_earlier_row_of_a_failed_case_is_not_shown(job: Job, capsys: pytest.C
     assert "not in the table: 2 test cases that failed now" in screen.err
 
 
-def test_no_cell_is_a_formula_and_it_is_the_same_after_many_runs(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_formulas_in_cells_are_escaped_once(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         job.hyperparameters(0, tag=["=cmd()", "-1"])
         assert job.run() == 0
@@ -177,7 +177,7 @@ def test_no_cell_is_a_formula_and_it_is_the_same_after_many_runs(job: Job, capsy
             assert sorted(row["edgemodel-tag"] for row in job.leaderboard(which)) == ["'=cmd()", "-1"]
 
 
-def test_the_id_of_a_test_case_depends_on_its_configuration_only(job: Job) -> None:
+def test_the_id_of_a_test_case_depends_only_on_its_configuration(job: Job) -> None:
     job.hyperparameters(0, tag=["a"])
     assert job.run() == 0
     first = job.leaderboard()[0]["url"]
@@ -206,7 +206,7 @@ def test_the_table_is_aligned_whatever_is_in_it(capsys: pytest.CaptureFixture[st
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="reads the peak memory from the resource module")
 def test_fourteen_thousand_rows_stay_small(job: Job) -> None:
-    """As many rows as MMLU's test set, one of them of 100 kB: the width of a row must not be that of all."""
+    """As many rows as MMLU's test set, one of 100 kB: it must not widen the others."""
     rows = [{"question": f"question {i} " + "word " * 80, "answer": "A"} for i in range(14_042)]
     rows[7]["question"] = "x" * 100_000
     job.rows(rows)

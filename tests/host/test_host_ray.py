@@ -1,4 +1,4 @@
-"""The runner ray on this machine alone: failures of rows and of workers, Ctrl-C, and a cluster that is not there."""
+"""The runner ray on this machine: failed rows and workers, Ctrl-C, an unreachable cluster."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def ray_processes(mark: str) -> set[int]:
 
 @needs_ray
 @pytest.mark.slow
-def test_what_fails_on_a_worker_is_told_and_costs_the_others_nothing(job: Job) -> None:
+def test_errors_on_a_worker_do_not_affect_other_test_cases(job: Job) -> None:
     command = prepared(job, "answer", "raise", "die", "unbuilt")
     # Another user's cluster: a job that names none has one of its own.
     others = {**os.environ, "RAY_ADDRESS": "127.0.0.1:1"}
@@ -125,7 +125,7 @@ def test_what_fails_on_a_worker_is_told_and_costs_the_others_nothing(job: Job) -
 
 @needs_ray
 @pytest.mark.slow
-def test_a_job_does_not_wait_for_workers_that_still_load(job: Job) -> None:
+def test_a_job_does_not_wait_for_loading_workers(job: Job) -> None:
     command = prepared(job, "late")
     outcome = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300)
     assert outcome.returncode == 0, outcome.stderr
@@ -157,7 +157,7 @@ def test_ctrl_c_and_sigterm_leave_no_process_behind(job: Job, number: signal.Sig
 
 @pytest.mark.slow
 @needs_ray
-def test_a_cluster_that_is_not_there(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_cluster_is_an_error(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     prepared(job, "answer")
     with socket.socket() as silent:  # bound and not listening: nobody else can take the port
         silent.bind(("127.0.0.1", 0))
@@ -173,7 +173,7 @@ def test_a_cluster_that_is_not_there(job: Job, capfd: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("folder", "message"), [("", "job.yaml has other test cases there"), ("gone", "gone does not exist")]
 )
-def test_a_worker_without_the_jobs_files_says_so(job: Job, folder: str, message: str) -> None:
+def test_a_worker_without_the_jobs_files_is_a_failure(job: Job, folder: str, message: str) -> None:
     prepared(job, "answer")
     worker = Worker(Setup(str(job.folder / folder), "job.yaml", read_test_cases, lambda piece: piece))
     with plugin_environment():
@@ -224,7 +224,7 @@ def test_a_journal_goes_to_workers_and_comes_back(tmp_path: Path, monkeypatch: p
         assert connection.execute("SELECT * FROM machines").fetchall() == [("a", "machine")]
 
 
-def test_a_journal_that_another_run_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_journal_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "LOCK_SECONDS", 0.05)
     write(str(tmp_path / "journal.sqlite"), "one")
     with closing(sqlite3.connect(tmp_path / "journal.sqlite", isolation_level=None)) as other:

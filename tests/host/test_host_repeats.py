@@ -1,4 +1,4 @@
-"""Test cases that are run several times."""
+"""Repeats of test cases."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_one_row_of_means_and_students_intervals(repeated: Job, capfd: pytest.Ca
     assert "[1/1] routing (repeat 2 of 3): 10 queries" in error
 
 
-def test_fewer_repeats_leave_nothing_of_more(repeated: Job) -> None:
+def test_fewer_repeats_remove_files_of_more(repeated: Job) -> None:
     assert repeated.run() == 0
     folder = repeated.case_folder()
     repeated.job["repeats"] = 2
@@ -98,13 +98,13 @@ def test_a_repeat_that_fails_fails_the_test_case(repeated: Job, capfd: pytest.Ca
     assert "failed: row 1 of 10: RuntimeError: lost" in capfd.readouterr().err
 
 
-def test_an_interval_without_its_metric_is_refused(repeated: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_interval_without_its_metric_is_an_error(repeated: Job, capfd: pytest.CaptureFixture[str]) -> None:
     repeated.env["metrics"] = [{"name": name, "url": "env/values.py"} for name in ("Queries", "Speed CI95")]
     repeated.job["rank"]["sort_by"] = [{"Queries": "descend"}]
     assert repeated.run() == 2
     assert "'Speed CI95' is the interval of 'Speed' over them: add the metric 'Speed'" in capfd.readouterr().err
 
 
-def test_equal_values_have_no_width_and_different_words_no_mean() -> None:
+def test_equal_values_have_no_width_and_different_texts_no_mean() -> None:
     repeats = [{"X": 5, "X CI95": 1.0, "Word": "a"}, {"X": 5, "X CI95": 2.0, "Word": "b"}]
     assert combined(repeats) == {"X": 5, "X CI95": 0.0, "Word": None}

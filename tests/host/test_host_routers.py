@@ -1,4 +1,4 @@
-"""``ianvs check`` builds routers of the user's own, and lets shipped ones look at the modules beside them."""
+"""``ianvs check`` builds custom routers, and shipped ones check the other modules."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ for one in (CascadeRouter, LatencyRouter):
 API = {"model": ["m"], "backend": ["api"], "api_base_url": ["http://127.0.0.1:9/v1"]}
 
 
-def told(job: Job, capfd: pytest.CaptureFixture[str], code: int = 2) -> list[str]:
+def errors(job: Job, capfd: pytest.CaptureFixture[str], code: int = 2) -> list[str]:
     return [line for line in job.checked(capfd, code) if "warning" not in line]
 
 
@@ -75,11 +75,11 @@ def own(job: Job, text: str, **hyperparameters: list[Any]) -> None:
         (OWN, {"limt": [3]}, "unexpected keyword argument 'limt'"),
     ],
 )
-def test_what_a_routers_constructor_refuses(
+def test_errors_of_router_constructors(
     job: Job, capfd: pytest.CaptureFixture[str], text: str, values: dict[str, list[Any]], message: str
 ) -> None:
     own(job, text, **values)
-    (line,) = told(job, capfd)
+    (line,) = errors(job, capfd)
     assert line.startswith("ianvs: algorithm.yaml:")
     assert "hard_example_mining Mine: " in line
     assert message in line
@@ -126,7 +126,7 @@ BESIDE: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], str]] = 
 
 
 @pytest.mark.parametrize(("router", "values", "edge", "processor", "message"), BESIDE)
-def test_a_shipped_router_beside_the_other_modules(
+def test_shipped_routers_check_the_other_modules(
     shipped: Job,
     capfd: pytest.CaptureFixture[str],
     router: str,
@@ -138,7 +138,7 @@ def test_a_shipped_router_beside_the_other_modules(
     shipped.modules[3]["name"] = router
     for place, more in ((0, processor), (1, {**{name: one[0] for name, one in API.items()}, **edge}), (3, values)):
         shipped.hyperparameters(place, **{name: [value] for name, value in more.items()})
-    lines = told(shipped, capfd, 2 if message else 0)
+    lines = errors(shipped, capfd, 2 if message else 0)
     assert [message in line for line in lines] == [True] * bool(message)
     if "signal" in values and message:
         assert f"algorithm.yaml:{shipped.line_of('algorithm.yaml', 'signal:')}: " in lines[0]

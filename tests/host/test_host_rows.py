@@ -1,4 +1,4 @@
-"""What a plugin says about the data rows, told with file and line before anything runs."""
+"""Row checks of plugins: errors have file and line before the run."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ FAULTS = [
     (choice("x", system=3), "'system' must be a text, not 3"),
     (choice("x", temperature=float("nan")), "'temperature' must be a number from 0, not nan"),
     (choice("x", prediction=["a", "b"]), "2 texts in 'prediction' for 1 turns"),
-    ('{"question": "q", "answer": "A", "answer": "B"}', "the key 'answer' stands twice"),
+    ('{"question": "q", "answer": "A", "answer": "B"}', "the key 'answer' is a duplicate"),
     ('{"question": "q", "answer": %s}' % ("9" * 5000), "not usable JSON: Exceeds the limit"),
     ('{"question": "q", "answer": ' + "[" * 70 + "1" + "]" * 70 + "}", "nested more than 64 levels deep"),
     ('{"question": "q", "answer": ' + "[" * 99_999 + "1" + "]" * 99_999 + "}", "not usable JSON: nested"),
 ]
 
 
-@pytest.mark.parametrize(("row", "told"), FAULTS, ids=range(len(FAULTS)))
-def test_check_finds_what_the_run_would(plugin: Job, capfd: pytest.CaptureFixture[str], row: object, told: str) -> None:
+@pytest.mark.parametrize(("row", "expected"), FAULTS, ids=range(len(FAULTS)))
+def test_check_finds_wrong_rows(plugin: Job, capfd: pytest.CaptureFixture[str], row: object, expected: str) -> None:
     plugin.rows([choice("good"), choice("other", "B"), row])
     (line,) = plugin.checked(capfd, 2)
     assert line.startswith("ianvs: data.jsonl:3: ")
-    assert told in line
+    assert expected in line
     assert len(line) < 400
 
 
-def test_rows_that_are_in_order(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_valid_rows_are_described(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
     plugin.rows([
         choice("a", "D"), choice("b", "B) two"), choice("c", "E", turns=["no options"]), {"question": "q", "answer": 7},
         choice("d", "1,000", scorer="number"), choice("e", {"references": ["r"]}, scorer="text"),
@@ -87,23 +87,23 @@ HUB = {
 
 
 @pytest.mark.parametrize("kind", HUB)
-def test_check_tells_how_rows_of_the_hub_are_read(job: Job, kind: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_check_describes_rows_of_the_hub(job: Job, kind: str, capfd: pytest.CaptureFixture[str]) -> None:
     """By the edge model: the job has no dataset processor."""
     job.modules[0]["url"] = str(ROUTING / "edge_model.py")
     job.hyperparameters(0, model=[str(EXAMPLE / "models/edge")])
     job.rows([HUB[kind], {"question": "Who?", "answer": ""}])
     assert job.run("check") == 0
     _, first, scorers = capfd.readouterr().out.splitlines()
-    assert first == "data.jsonl:1 is asked as 'Which?\\nA. one\\nB. two\\nAnswer:'; scorer choice, answer 'B'"
-    assert scorers == "scorers: 1 choice, 1 text without an answer to compare with"
+    assert first == "data.jsonl:1 becomes 'Which?\\nA. one\\nB. two\\nAnswer:'; scorer choice, answer 'B'"
+    assert scorers == "scorers: 1 choice, 1 text without a reference answer"
 
 
-def test_the_answer_is_compared_with_the_last_list_of_options(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_last_list_of_options_is_compared(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
     plugin.rows([choice("h", "C", turns=["1?\nA. a\nB. b\nC. c\nAnswer: C\n\n2?\nA. a\nB. b\nAnswer:"])])
     assert "options are A to B" in plugin.checked(capfd, 2)[0]
 
 
-def test_many_faults_are_told_in_few_lines(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_many_errors_are_few_lines(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
     plugin.rows([choice("same")] * 40)
     first, last = plugin.checked(capfd, 2)
     assert "(also at 3, 4, 5, 6, 7, 8, 9, 10 and 1 more)" in first
@@ -112,14 +112,14 @@ def test_many_faults_are_told_in_few_lines(plugin: Job, capfd: pytest.CaptureFix
     assert "990 further rows at least" in plugin.checked(capfd, 2)[-1]
 
 
-def test_lines_are_those_of_the_file_where_rows_are_left_out(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_line_numbers_are_those_of_the_file_with_skipped_rows(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
     plugin.env["on_malformed_row"] = "skip"
     plugin.rows(["no JSON", choice("a"), "", choice("a")])
-    told = "data.jsonl:4: the question: the id 'a' is a duplicate, first in data.jsonl:2"
-    assert told in plugin.checked(capfd, 2)[-1]
+    expected = "data.jsonl:4: the question: the id 'a' is a duplicate, first in data.jsonl:2"
+    assert expected in plugin.checked(capfd, 2)[-1]
 
 
-def test_without_a_processor_the_models_are_asked(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_a_processor_the_models_check_the_rows(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     body = """
     @classmethod
     def check_rows(cls, hyperparameters, rows):
@@ -130,9 +130,9 @@ def test_without_a_processor_the_models_are_asked(job: Job, capfd: pytest.Captur
     assert job.checked(capfd, 2) == ["ianvs: data.jsonl:1: no"]
 
 
-def test_what_is_no_data_file(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_files_that_are_not_data(plugin: Job, capfd: pytest.CaptureFixture[str]) -> None:
     file = plugin.folder / "data.jsonl"
-    for content, told in (
+    for content, expected in (
         (b"\n\n", "data.jsonl: the dataset has no rows"),
         (
             json.dumps(choice("a")).encode("utf-16"),
@@ -141,7 +141,7 @@ def test_what_is_no_data_file(plugin: Job, capfd: pytest.CaptureFixture[str]) ->
         (b'{"question": "' + b"q" * (17 << 20), "data.jsonl:1: the line is longer than 16 MiB"),
     ):
         file.write_bytes(content)
-        assert told in plugin.checked(capfd, 2)[0]
+        assert expected in plugin.checked(capfd, 2)[0]
     file.unlink()
     os.mkfifo(file)
     assert "data.jsonl is not a file" in plugin.checked(capfd, 2)[0]

@@ -1,4 +1,4 @@
-"""Runs that succeed: the grid, what plugins see, and what is left in the workspace."""
+"""Successful runs: the grid, the environment of plugins, and the files in the workspace."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_grid_is_a_product_within_and_across_modules(job: Job, capfd: pytest
     assert "[8/8] routing edgemodel-tag=b edgemodel-seed=2 cloudmodel-size=20: 10 queries" in capfd.readouterr().err
 
 
-def test_other_hyperparameters_lie_underneath(job: Job) -> None:
+def test_hyperparameters_override_files_of_them(job: Job) -> None:
     job.write("base.yaml", {"tag": "base", "seed": 5})
     job.modules[0]["hyperparameters"] = [
         {"other_hyperparameters": {"values": ["base.yaml"]}},
@@ -155,7 +155,7 @@ def test_check_validates_and_writes_nothing(job: Job, capfd: pytest.CaptureFixtu
     assert not (job.folder / "workspace").exists()
 
 
-def test_replayed_answers_are_counted_and_kept_out_of_the_speed(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_replayed_answers_do_not_count_for_the_speed(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.plugin(
         "algo/answers.py",
         """
@@ -169,7 +169,7 @@ def test_replayed_answers_are_counted_and_kept_out_of_the_speed(job: Job, capfd:
     assert "10 queries, edge 10, cloud 0, replayed 5, 4 token/s" in capfd.readouterr().err
 
 
-def test_answers_that_json_cannot_hold_as_they_are(job: Job) -> None:
+def test_answers_are_converted_to_valid_json(job: Job) -> None:
     job.plugin(
         "algo/answers.py",
         """

@@ -1,4 +1,4 @@
-"""One run at a time in a workspace, and what killed runs leave in it."""
+"""One run at a time per workspace, and recovery after killed runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def predict(self, data):
 
 @contextmanager
 def running(job: Job) -> Iterator[subprocess.Popen[str]]:
-    """A run in another process that has come to its fifth row, where it waits for a line."""
+    """A run in another process that waits in its fifth row."""
     job.define("algo/edge_model.py", "EdgeModel", SLOW)
     command = [sys.executable, "-m", "core.cmd.benchmarking", "-f", job.save()]
     environment, pipe = {**os.environ, "WAITING": "1"}, subprocess.PIPE
@@ -46,7 +46,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_a_killed_run_holds_nothing_and_leaves_nothing_half_written(job: Job) -> None:
+def test_a_killed_run_leaves_no_lock_and_no_partial_files(job: Job) -> None:
     with running(job) as first:
         first.kill()
         first.wait()
@@ -62,7 +62,7 @@ def test_a_killed_run_holds_nothing_and_leaves_nothing_half_written(job: Job) ->
     assert (workspace / "rank/notes.1.tmp").exists(), "it is not ours"
 
 
-def test_a_folder_that_cannot_be_claimed_is_one_message(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_locked_is_one_message(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     (job.folder / "workspace" / "job" / LOCK).mkdir(parents=True)
     assert job.run() == 1
     error = capsys.readouterr().err
@@ -71,7 +71,7 @@ def test_a_folder_that_cannot_be_claimed_is_one_message(job: Job, capsys: pytest
 
 
 @pytest.mark.slow
-def test_who_holds_it_may_be_unknown(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lock_holder_may_be_unknown(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     with running(job):
         for text in ("", "5", "{}", '{"pid": "1"}', "[" * 100_000):
             (job.folder / "workspace" / "job" / HOLDER).write_text(text)
@@ -82,7 +82,7 @@ def test_who_holds_it_may_be_unknown(job: Job, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits the size of files")
-def test_a_full_disk_leaves_whole_answers_only(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_leaves_only_whole_answers(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     from tests.support.full_disk import files_end_at
 
     answer = "def answer(who, data):\n    return {'prediction': data[-1], 'completion': 'x' * 1000}\n"
@@ -97,7 +97,7 @@ def test_a_full_disk_leaves_whole_answers_only(job: Job, capsys: pytest.CaptureF
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGTERM")
-def test_sigterm_before_a_run_is_said(tmp_path: Path) -> None:
+def test_sigterm_before_a_run(tmp_path: Path) -> None:
     code = "import os, signal, sys\nfrom core.cmd import start\n"
     code += "sys.modules['core.cmd.benchmarking'] = type(sys)('core.cmd.benchmarking')\n"
     code += "sys.modules['core.cmd.benchmarking'].main = lambda: os.kill(os.getpid(), signal.SIGTERM)\nstart.main()\n"

@@ -1,4 +1,4 @@
-"""The part of Sedna that plugin files use by themselves."""
+"""The part of Sedna that plugin files use."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_help_imports_the_standard_library_alone() -> None:
     assert done.stdout.splitlines()[-1] == "imported: []"
 
 
-def test_what_the_table_needs_is_missed_before_anything_runs() -> None:
+def test_a_missing_package_is_reported_before_the_run() -> None:
     code = "import sys; sys.modules['tabulate'] = None; from core.cmd.start import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, "-f", "job.yaml"], capture_output=True, text=True)
     assert done.returncode == 2
@@ -87,7 +87,7 @@ class Cloud:
         return post_process([data, kwargs]) if post_process else [data, kwargs]
 
 
-def test_joint_inference_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_joint_inference_of_sedna(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACKEND_TYPE", "something else")
     monkeypatch.setenv("MODEL_PATH", "org/name")
     router = {"method": "Threshold", "param": {"threshold": 0.5}}
@@ -105,7 +105,7 @@ def test_joint_inference_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         job.inference(box, mining_mode="mining")
 
 
-def test_the_torch_back_end_loads_bare(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_torch_back_end_loads_without_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACKEND_TYPE", "torch")
     job = JointInference(estimator=Edge(), cloud=Cloud())
     assert job.estimator.loaded_with == {}
@@ -127,7 +127,7 @@ def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         Context.get_algorithm_from_api("HEM")
 
 
-def test_a_data_source_of_ones_own() -> None:
+def test_a_custom_data_source() -> None:
     source = BaseDataSource("test", func=len)
     source.x = [1, 2]
     assert (len(source), source.num_examples(), source.is_test_data, source.process_func) == (2, 2, True, len)

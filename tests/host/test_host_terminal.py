@@ -1,10 +1,9 @@
-"""What a user sees on a terminal, and that a log file gets nothing of it."""
+"""Output on a terminal and in a log file."""
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -39,14 +38,18 @@ def wide(job: Job) -> Job:
     return job
 
 
-def test_a_terminal_shows_a_live_line_and_a_table_that_fits(wide: Job) -> None:
+def test_a_terminal_shows_progress_warnings_and_a_table_that_fits(wide: Job) -> None:
     columns = 80
+    warning = "import logging\n    logging.warning('mind %s', data[:3])\n    time.sleep"
+    wide.plugin("algo/answers.py", SLOW.replace("time.sleep", warning))
     code, text = on_terminal([*COMMAND, wide.save()], columns, wide.folder, os.environ)
     assert code == 0, text
     shown = lines_of(text)
     live = [line for line in shown if "/10 queries" in line]
     assert [line for line in live if len(line) > columns] == []
     assert any(re.match(r"[1-9]/10 queries, [\d,]+ token/s, edge \d, cloud 0, 00:0\d left \|", one) for one in live)
+    assert all(line.strip() == "mind que" for line in shown if "mind que" in line and "queries" not in line)
+    assert "|mind" not in text, "warnings are above the progress line"
     table = shown[next(i for i, line in enumerate(shown) if line.startswith("rank ")) :]
     assert all(len(line) <= columns for line in table if "/" not in line), "paths may be longer"
     joined = " ".join(table)
@@ -57,24 +60,13 @@ def test_a_terminal_shows_a_live_line_and_a_table_that_fits(wide: Job) -> None:
     assert "all columns are in workspace/job/rank/all_rank.csv" in joined.replace("./", "")
 
 
-def test_what_is_not_a_terminal_gets_nothing_live(wide: Job) -> None:
-    done = subprocess.run([*COMMAND, wide.save()], cwd=wide.folder, capture_output=True, text=True, check=True)
-    assert "\r" not in done.stdout + done.stderr
-    assert " left |" not in done.stderr
-    assert "\x1b" not in done.stdout + done.stderr
-    (heading,) = [line for line in done.stdout.splitlines() if line.startswith("rank ")]
+def test_a_log_file_gets_no_progress_line(wide: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    assert wide.run() == 0
+    screen = capfd.readouterr()
+    assert not {"\r", "\x1b"} & set(screen.out + screen.err)
+    assert " left |" not in screen.err
+    (heading,) = [line for line in screen.out.splitlines() if line.startswith("rank ")]
     assert "edgemodel-tag" in heading, "all in one table"
-
-
-def test_a_warning_stands_above_the_live_line(wide: Job) -> None:
-    wide.plugin(
-        "algo/answers.py",
-        SLOW.replace("time.sleep", "import logging\n    logging.warning('mind %s', data[:3])\n    time.sleep"),
-    )
-    code, text = on_terminal([*COMMAND, wide.save()], 100, wide.folder, os.environ)
-    assert code == 0
-    assert all(line.strip() == "mind que" for line in lines_of(text) if "mind que" in line and "queries" not in line)
-    assert "|mind" not in text
 
 
 @pytest.mark.parametrize("columns", [20, 100])
@@ -96,7 +88,7 @@ def test_no_line_is_longer_than_the_terminal(
     assert "Algorithm1" not in "\n".join(table), "the algorithm says it already"
 
 
-def test_each_part_of_a_folded_table_tells_the_rows_apart(
+def test_each_part_of_a_folded_table_distinguishes_the_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     header = ["rank", "algorithm", *NAMES, "paradigm", "edgemodel-backend", "cloudmodel-backend", "time", "url"]

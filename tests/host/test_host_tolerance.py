@@ -1,4 +1,4 @@
-"""What upstream Ianvs tolerates is a warning here; what is probably a typo stays a fault, and is told once."""
+"""Configurations that upstream Ianvs tolerates are warnings; probable typos are errors, reported once."""
 
 # ruff: noqa: E501 - the table below reads best with one case per line
 
@@ -40,15 +40,17 @@ def test_what_upstream_tolerates_is_a_warning(
     job: Job, capfd: pytest.CaptureFixture[str], change: Change, file: str, text: str, message: str
 ) -> None:
     change(job)
-    told = [line for line in job.checked(capfd) if message in line]
-    assert len(told) == 1
+    messages = [line for line in job.checked(capfd) if message in line]
+    assert len(messages) == 1
     lines = (job.folder / file).read_text().splitlines()
-    assert any(told[0].startswith(f"ianvs: warning: {file}:{i}: ") for i, line in enumerate(lines, 1) if text in line)
+    assert any(
+        messages[0].startswith(f"ianvs: warning: {file}:{i}: ") for i, line in enumerate(lines, 1) if text in line
+    )
     assert job.run() == 0
     assert len(job.leaderboard()) in (1, 2)
 
 
-def test_top_level_keys_are_warnings_or_not_indented(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unknown_top_level_keys_are_warnings_or_errors(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.save()
     text = Path("job.yaml").read_text()
     Path("job.yaml").write_text(text + "x-defaults: {a: 1}\n")
@@ -111,7 +113,7 @@ FOLLOW_UPS: list[tuple[str, Change, str]] = [
 
 
 @pytest.mark.parametrize(("change", "file"), [f[1:] for f in FOLLOW_UPS], ids=[f[0] for f in FOLLOW_UPS])
-def test_one_mistake_is_told_once_and_where_it_is(
+def test_one_mistake_is_one_message_at_its_place(
     job: Job, capfd: pytest.CaptureFixture[str], change: Change, file: str
 ) -> None:
     job.hyperparameters(0, seed=[1])
@@ -126,7 +128,7 @@ def test_one_mistake_is_told_once_and_where_it_is(
     assert "Did you mean 'Acuracy'" not in line
 
 
-def test_a_folder_in_place_of_a_job_file(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_instead_of_a_job_file(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.save()
     assert main(["-f", "."]) == 2
     assert "ianvs: . is a folder, but -f needs the YAML file of a job: ./job.yaml" in capfd.readouterr().err
@@ -134,7 +136,7 @@ def test_a_folder_in_place_of_a_job_file(job: Job, capfd: pytest.CaptureFixture[
     assert "job file not found: jbo.yaml. Did you mean 'job.yaml'?" in capfd.readouterr().err
 
 
-def test_a_hint_is_given_only_for_what_is_near(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_hint_needs_a_similar_name(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.algorithm["paradigm_type"] = "streaming"
     (line,) = job.checked(capfd, 2)
     assert "Did you mean" not in line

@@ -1,4 +1,4 @@
-"""Jobs unmodified on upstream Ianvs: where ``IANVS_UPSTREAM_PYTHON`` names a Python that has it."""
+"""Unmodified jobs on upstream Ianvs, if ``IANVS_UPSTREAM_PYTHON`` is a Python that has it."""
 
 import csv
 import os
@@ -43,7 +43,7 @@ def run(folder: Path, python: str, code: str, job: str) -> list[dict[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_the_example_has_the_same_rows_on_upstream_ianvs_and_here(upstream: str, tmp_path: Path) -> None:
+def test_the_example_equals_that_of_upstream(upstream: str, tmp_path: Path) -> None:
     found = {}
     for name, python, code in (("upstream", upstream, UPSTREAM), ("ours", sys.executable, OURS)):
         shutil.copytree(REPOSITORY / EXAMPLE, tmp_path / name / EXAMPLE)
@@ -70,7 +70,7 @@ def test_the_example_has_the_same_rows_on_upstream_ianvs_and_here(upstream: str,
 
 
 @pytest.mark.slow
-def test_the_cloud_edge_llm_example_has_the_same_rows_on_upstream_ianvs_and_here(upstream: str, tmp_path: Path) -> None:
+def test_the_cloud_edge_llm_example_equals_that_of_upstream(upstream: str, tmp_path: Path) -> None:
     found = {}
     for name, python, code in (("upstream", upstream, UPSTREAM), ("ours", sys.executable, OURS)):
         (tmp_path / name).mkdir()

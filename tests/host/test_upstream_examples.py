@@ -1,4 +1,4 @@
-"""Jobs in the shape of upstream's examples start on this host as they are."""
+"""Jobs in the form of upstream's examples run unmodified on this host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.host.upstream_routing import write_routing_example
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The examples put folders on ``sys.path``, and modules of theirs stay."""
+    """The examples change ``sys.path`` and ``sys.modules``."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
@@ -30,8 +30,8 @@ def rows(path: str) -> list[dict[str, str]]:
 def test_the_cloud_edge_llm_example(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     job = write_routing_example(tmp_path)
     assert main(["check", "-f", job]) == 0
-    told = capfd.readouterr().err.splitlines()
-    (line,) = [one for one in told if one.startswith("ianvs: ")]
+    lines = capfd.readouterr().err.splitlines()
+    (line,) = [one for one in lines if one.startswith("ianvs: ")]
     assert "benchmarkingjob.yaml:5: hard_example_mining_mode has no effect here" in line
     assert main(["-f", job]) == 0
     found = rows("workspace-gpqa/benchmarkingjob/rank/selected_rank.csv")
@@ -61,7 +61,7 @@ def test_the_speculative_decoding_example(tmp_path: Path, capfd: pytest.CaptureF
         assert (first["is_hard"], first["result"]["completion"]) == (False, "QUESTIONS")
 
 
-def test_a_session_in_which_nothing_moves_ends(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_session_without_progress_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     job = write_decoding_example(tmp_path)
     verifier = tmp_path / DECODING / "testalgorithms" / "ar" / "verifier.py"
     verifier.write_text(verifier.read_text().replace('"stop": stop, "progress": bool', '"progress": not bool'))

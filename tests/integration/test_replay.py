@@ -68,7 +68,7 @@ def test_repeats_have_separate_answers(workplace: Workplace, api: CountingAPI) -
 
     outcome = workplace.ianvs()
     assert outcome.code == 0, outcome.output
-    assert not outcome.lines("asked for again")
+    assert not outcome.lines("generated again")
     assert len(outcome.lines("replayed 8")) == 3
     assert len(api.asked) == len(keys), "a repeat was asked again"
 

@@ -1,7 +1,7 @@
-"""A clock that is only counted: drafters, targets and requests as numbers, so that lengths can be judged exactly.
+"""Simulation of lengths on a virtual clock, with drafters, targets and requests as numbers.
 
-Times are milliseconds. Whether a guess at an output position is right is drawn once per request and position, so every
-length meets the same luck.
+Times are milliseconds. Whether a guess at an output position is right is drawn once per request and position, so that
+all lengths have the same luck.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Tree:
 
 
 def rank_probabilities(right: float) -> list[float]:
-    """How likely the target's token is the drafter's first, second, ... guess."""
+    """Probability that the target's token is the drafter's first, second, ... guess."""
     spread = min(0.45, (1 - right) / 1.5)
     return [right * spread**rank for rank in range(6)]
 
@@ -147,7 +147,7 @@ def mix(
     prompts: tuple[int, int] = (50, 250),
     tokens: tuple[int, int] = (20, 128),
 ) -> list[Request]:
-    """Interleaved requests of several tasks; a task's figure is how often the drafter's first guess is right."""
+    """Interleaved requests of several tasks with the hit rates of the drafter's first guess."""
     rng = random.Random(seed)
     kinds = [kind for kind in tasks for _ in range(requests // len(tasks))]
     rng.shuffle(kinds)
@@ -178,7 +178,7 @@ def run(
 
 
 class Luck(random.Random):
-    """Of the times of steps; ``slow`` while the machine is in a slow phase."""
+    """Random step times; ``slow`` during a slow phase of the machine."""
 
     slow = False
 
@@ -195,7 +195,7 @@ class Running:
 
 
 def step(length, machine: Machine, drafter, running: list[Running], rng: Luck) -> tuple[float, list[int], int]:
-    """Milliseconds, budgets and emitted tokens of a step that all share."""
+    """Milliseconds, budgets and emitted tokens of a step."""
     budgets = list(length.budgets(Load([one.stats for one in running])))
     context = sum(one.stats.context_tokens for one in running)
     requests, draft, deepest = [], 0.0, 0

@@ -1,5 +1,4 @@
-"""The goodput length on servers that always read prompts, because answers are short or prompts long: simulated, against
-the best fixed length in hindsight."""
+"""The goodput length on simulated servers that always read prompts, relative to the best fixed length."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ CPU = CostTable(
 
 
 def tokens_per_second(table, length, at_once, prompt, output, seconds):
-    """Somebody always asks, from the cold start on; drafts of half of the requests are right more often."""
+    """A closed loop from a cold start; drafts of half of the requests are right more often."""
     survival = [(rate,) * 64 for rate in (0.8, 0.45)]
     asked = [
         RecordedAnswer(f"t{kind}", prompt * part // 2, output * part // 2, survival[kind])
@@ -45,14 +44,14 @@ def tokens_per_second(table, length, at_once, prompt, output, seconds):
     [("cpu", (60, 90, 30, 12)), ("cpu", (60, 400, 30, 12)), ("gpu", (64, 100, 60, 15)), ("gpu", (128, 800, 60, 40))],
     ids=["cpu", "cpu long prompts", "gpu", "gpu long prompts"],
 )
-def test_prompts_read_beside_steps_are_no_trap(table, load):
+def test_goodput_is_near_the_best_length_with_prompts(table, load):
     machine = CPU if table == "cpu" else costs.read(GPU)
     best = max(tokens_per_second(machine, f"fixed:{tokens}", *load) for tokens in (0, 1, 2, 4))
     assert tokens_per_second(machine, "goodput", *load) >= 0.95 * best
 
 
 def saturated(length, acceptance, at_once):
-    """Tokens per second of a GPU with as many requests at once, all the time."""
+    """Tokens per second of a saturated GPU."""
     plan = SimulationPlan(
         policy="", edges=at_once, hours=20 / 3600, seed=1, rate=1e5, arrivals="closed", at_once=at_once
     )
@@ -66,6 +65,6 @@ def saturated(length, acceptance, at_once):
     [({"all": 0.7}, 64, 0.95), ({"a": 0.98, "b": 0.93, "c": 0.8}, 64, 0.95), ({"easy": 0.95, "hard": 0.1}, 192, 1.1)],
     ids=["alike", "nearly alike", "easy and hard"],
 )
-def test_a_full_gpu_gains_where_requests_differ(acceptance, at_once, least):
+def test_goodput_gains_on_a_full_gpu(acceptance, at_once, least):
     best = max(saturated(f"fixed:{tokens}", acceptance, at_once) for tokens in (0, 1, 2, 3, 4))
     assert saturated("goodput", acceptance, at_once) >= least * best

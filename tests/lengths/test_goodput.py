@@ -1,4 +1,4 @@
-"""The goodput length against the best fixed length in hindsight, on a clock that is only counted."""
+"""The goodput length relative to the best fixed length in hindsight, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FAST = {
 @pytest.mark.parametrize(
     ("machine", "drafter", "kinds"), slow_unless(itertools.product(MACHINES, DRAFTERS, MIXES), FAST.__contains__)
 )
-def test_near_hindsight_and_useless_drafts_cost_little(machine, drafter, kinds):
+def test_goodput_is_near_the_best_length_in_hindsight(machine, drafter, kinds):
     clock, (drafts, hits) = MACHINES[machine], DRAFTERS[drafter]
     requests = mix(MIXES[kinds], hits=hits, seed=1)
     quiet = replace(clock, noise=0.0, outliers=0.0)
@@ -59,8 +59,8 @@ MANY = {
 
 
 @pytest.mark.parametrize(("machine", "least"), [("cpu", 0.93), ("gpu", 1.05)])
-def test_rows_go_to_requests_that_use_them(machine, least):
-    """Of 16 requests at once, half can be guessed."""
+def test_draft_budgets_go_to_easy_requests(machine, least):
+    """Half of 16 concurrent requests can be guessed."""
     clock, requests = MANY[machine], mix(MIXES["half of two"], requests=60, seed=1)
     fixed = [sum(run(Fixed(tokens), clock, Chain(), requests, at_once=16).values()) for tokens in (0, 1, 2, 4)]
     asked = {"useless": 0, "good": 0}
@@ -76,7 +76,7 @@ def test_rows_go_to_requests_that_use_them(machine, least):
 
 @pytest.mark.parametrize("at_once", [1, 8])
 def test_a_shared_machine_does_not_mislead(at_once):
-    """Half of the time everything takes twice as long, whatever the sizes of the steps that are seen then."""
+    """Half of the time all steps take twice as long."""
     clock = replace(MANY["cpu"], slow=2.0, noise=0.1)
     requests = mix({"a": 0.75, "b": 0.75}, requests=60, seed=1)
     fixed = [run(Fixed(tokens), MANY["cpu"], Chain(), requests, at_once=at_once) for tokens in (0, 1, 2, 4, 6)]
@@ -120,7 +120,7 @@ def test_it_follows_a_change_within_150_steps(change, at_once):
     assert tokens_per_second(lengths.create("goodput")) >= 0.95 * best
 
 
-def test_it_begins_without_drafts_and_drafts_nothing_of_no_use():
+def test_goodput_starts_without_drafts_and_omits_useless_ones():
     goodput = lengths.create("goodput")
     assert goodput.budgets(Load([Stats(10, "a", 100)])) == [0]
     run(goodput, MACHINES["gpu"], Chain(), [request("a", 0.95, 50, 128, seed, True, 1.0) for seed in range(4)])

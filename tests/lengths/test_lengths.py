@@ -1,4 +1,4 @@
-"""Speculation lengths: what each chooses, what it is told of a step, and what cannot be read."""
+"""Speculation lengths: choices, inputs and errors."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def test_fixed(spec, tokens):
         ("", "Known: bandit, confidence, ema, fixed"),
     ],
 )
-def test_what_cannot_be_read_is_said_with_the_key(spec, message):
+def test_invalid_lengths_are_errors_with_the_key(spec, message):
     with pytest.raises(UserError, match=message) as caught:
         lengths.create(spec)
     assert caught.value.key == "length"
 
 
-def test_a_length_is_told_what_it_asked_for_and_what_came_of_it():
+def test_lengths_receive_budgets_and_results():
     target = HuggingFaceTarget(tiny_model())
     drafter = drafters.create("prompt_lookup")
     told = []
@@ -79,13 +79,13 @@ def test_a_length_is_told_what_it_asked_for_and_what_came_of_it():
 @pytest.mark.parametrize(
     ("spec", "tokens"), [("queue:3", 5), ("queue:3:all", 5), ("queue:3:all:7", 7), ("queue:3:new:2", 2)]
 )
-def test_on_up_to_so_many_and_off_above(spec, tokens):
+def test_queue_turns_drafts_off_above_its_limit(spec, tokens):
     length = lengths.create(spec)
     assert [length.budgets(running(count)) for count in (1, 3)] == [[tokens], [tokens] * 3]
     assert length.budgets(running(4)) == [0] * 4
 
 
-def test_for_new_requests_what_was_decided_at_their_first_step_holds():
+def test_queue_new_keeps_the_first_decision():
     length, old, new = lengths.create("queue:2:new:4"), [Stats(5), Stats(5)], Stats(5)
     assert length.budgets(Load(old)) == [4, 4]
     assert length.budgets(Load([*old, new])) == [4, 4, 0]
@@ -97,19 +97,19 @@ def adapted(length, steps, accepted, count=1):
     return [stepped(length, running(count), accepted)[0] for _ in range(steps)]
 
 
-def test_it_begins_in_the_middle_and_waits_before_it_changes():
+def test_ema_starts_in_the_middle_and_warms_up():
     length = lengths.create("ema:1,3,7")
     assert adapted(length, WARM_UP + INTERVAL, 99) == [3] * (WARM_UP + INTERVAL)
     assert adapted(length, INTERVAL, 99) == [7] * INTERVAL
 
 
-def test_it_goes_down_where_little_is_accepted_and_up_again_where_much_is():
+def test_ema_follows_the_acceptance():
     length = lengths.create("ema:7,1,3")
     assert adapted(length, 60, 0)[-1] == 1
     assert adapted(length, 60, 99)[-1] == 7
 
 
-def test_each_range_of_batch_sizes_has_a_state_of_its_own():
+def test_ema_has_a_state_per_range_of_batch_sizes():
     length = lengths.create("ema")
     assert adapted(length, 60, 99)[-1] == 7
     assert adapted(length, 60, 0, count=20)[-1] in (0, 1)
@@ -117,7 +117,7 @@ def test_each_range_of_batch_sizes_has_a_state_of_its_own():
     assert adapted(length, 40, 99, count=64) == [0] * 40
 
 
-def test_after_a_time_without_drafts_it_tries_again():
+def test_ema_tries_drafts_again():
     length = lengths.create("ema:0,2")
     low = adapted(length, 100, 0)
     assert {0, 2} <= set(low[20:])
@@ -132,8 +132,8 @@ def share(budgets, budget):
     return budgets.count(budget) / len(budgets)
 
 
-def test_it_finds_the_best_length_of_each_batch_size():
-    """One request alone: three tokens are accepted, and drafts are cheap. Many: a drafted token costs a whole step."""
+def test_bandit_finds_the_best_length_per_batch_size():
+    """One request: three tokens are accepted, and drafts are cheap. Many: a drafted token costs a whole step."""
     length = lengths.create("bandit:5")
     chosen(length, 3000, 1, 3, lambda budget: 1 + 0.05 * budget)
     chosen(length, 3000, 16, 3, lambda budget: 1.0 + 2 * budget)
@@ -141,14 +141,14 @@ def test_it_finds_the_best_length_of_each_batch_size():
     assert share(chosen(length, 500, 16, 3, lambda budget: 1.0 + 2 * budget), 0) > 0.7
 
 
-def test_it_follows_what_changes():
+def test_bandit_follows_changes():
     length = lengths.create("bandit:4")
     chosen(length, 2000, 1, 4, 1.0)
     chosen(length, 4000, 1, 0, lambda budget: 1 + budget)
     assert share(chosen(length, 500, 1, 0, lambda budget: 1 + budget), 0) > 0.7
 
 
-def test_the_same_seed_makes_the_same_choices():
+def test_bandit_is_reproducible():
     runs = [chosen(lengths.create(spec), 2000, 1, 2, 1.0) for spec in ("bandit:5:1", "bandit:5:1", "bandit:5:2")]
     assert runs[0] == runs[1] != runs[2]
 
@@ -171,7 +171,7 @@ def test_a_table_of_vllm(spec):
 @pytest.mark.parametrize(
     "spec", [f"table:{TENSORRT}", TENSORRT, "{4:4,8:2,32:1}", yaml.safe_load(TENSORRT), '{"4": 4, "8": 2, "32": 1}']
 )
-def test_a_schedule_of_tensorrt_llm_ends_in_nothing(spec):
+def test_a_schedule_of_tensorrt_llm_ends_with_no_drafts(spec):
     expected = [(1, 4), (4, 4), (5, 2), (8, 2), (9, 1), (32, 1), (33, 0)]
     assert tokens(spec, *expected) == [4, 4, 2, 2, 1, 1, 0]
 
@@ -179,8 +179,8 @@ def test_a_schedule_of_tensorrt_llm_ends_in_nothing(spec):
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ("[[1,4,3],[6,8,2]]", "[6, 8, 2] leaves a gap behind 4"),
-        ("[[2,4,3]]", "[2, 4, 3] leaves a gap behind 0"),
+        ("[[1,4,3],[6,8,2]]", "[6, 8, 2] leaves a gap after 4"),
+        ("[[2,4,3]]", "[2, 4, 3] leaves a gap after 0"),
         ("[[1,4,3],[4,8,2]]", "[4, 8, 2] overlaps"),
         ("[[1,4,-1]]", "-1 is not a whole number of at least 0"),
         ("[[0,4,1]]", "0 is not a whole number of at least 1"),
@@ -194,7 +194,7 @@ def test_a_schedule_of_tensorrt_llm_ends_in_nothing(spec):
         ("__import__('os')", "neither a list nor a mapping"),
     ],
 )
-def test_what_is_no_table_is_told_with_what_to_write(wrong, told):
+def test_invalid_tables_are_errors_with_usage(wrong, told):
     with pytest.raises(UserError) as caught:
         lengths.create(f"table:{wrong}")
     assert told in str(caught.value)
@@ -206,7 +206,7 @@ def test_what_is_no_table_is_told_with_what_to_write(wrong, told):
 @pytest.mark.parametrize(
     "written", ["length: {}", "length: '{}'", "length: 'table:{}'", "length: {{PromptLookup: {}}}"]
 )
-def test_in_yaml_a_table_is_a_list_a_mapping_or_a_text(tiny_model: Path, table, written):
+def test_tables_are_lists_mappings_or_texts(tiny_model: Path, table, written):
     given = yaml.safe_load(written.format(table))
     settings = ModelSettings.parse({"model": str(tiny_model), "backend": "PromptLookup", **given})
     length = settings.llm("PromptLookup")._length
@@ -215,7 +215,7 @@ def test_in_yaml_a_table_is_a_list_a_mapping_or_a_text(tiny_model: Path, table, 
 
 
 def known(tokens):
-    """A request of whose draft so many tokens would be accepted."""
+    """A request that would accept this many draft tokens."""
     return Replayed(20, coming=lambda most: min(most, tokens))
 
 
@@ -231,7 +231,7 @@ def rate(costs, load, budgets):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_budgets_are_better_in_any_step(seed):
+def test_oracle_budgets_are_optimal_in_every_step(seed):
     chance = random.Random(seed)
     # Rows are free up to a knee; a level costs the same for any number of requests.
     step = Grid((1, 6, 12), (0, 100), ((0.01, 0.011), (0.0102, 0.0112), (0.02, 0.021)))
@@ -244,7 +244,7 @@ def test_no_budgets_are_better_in_any_step(seed):
         assert rate(costs, load, chosen) == pytest.approx(best)
 
 
-def test_it_is_refused_wherever_the_future_is_not_known():
+def test_oracle_is_refused_outside_simulations():
     with pytest.raises(UserError, match="only `specdec simulate` can tell it") as told:
         lengths.create("oracle")
     assert told.value.key == "length"

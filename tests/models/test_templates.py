@@ -1,4 +1,4 @@
-"""Chat templates are programs from anybody: their text is that of transformers, and none runs for ever."""
+"""Chat templates: the text of transformers, and limits for untrusted programs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def tokenizer(tiny_model: Path) -> Any:
     [CHATML, ALTERNATING, CHAT_TEMPLATE, WITH_MACRO, GENERATION],
 )
 @pytest.mark.parametrize("asking", [True, False])
-def test_the_text_is_that_of_transformers(tokenizer: Any, template: str, asking: bool) -> None:
+def test_the_text_equals_that_of_transformers(tokenizer: Any, template: str, asking: bool) -> None:
     tokenizer.chat_template = template
     expected = tokenizer.apply_chat_template(CHAT, add_generation_prompt=asking, tokenize=False)
     assert templates.render(tokenizer, CHAT, add_generation_prompt=asking) == expected
@@ -83,9 +83,7 @@ def test_a_hostile_template_is_ended(tokenizer: Any, kind: str, monkeypatch: pyt
     assert time.monotonic() - started < 120
 
 
-def test_a_template_that_does_not_end_is_ended_and_the_next_chat_is_answered(
-    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_template_is_ended_and_the_next_chat_works(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(templates, "SECONDS", 0.3)
     tokenizer.chat_template = HOSTILE["only for long chats"]
     assert templates.render(tokenizer, CHAT[:1]) == "hello"
@@ -102,7 +100,7 @@ def test_a_template_that_does_not_end_is_ended_and_the_next_chat_is_answered(
         "{% macro f() %}{% endmacro %}{{ raise_exception('Roles must alternate') }}",
     ],
 )
-def test_what_a_template_says_is_told(tokenizer: Any, template: str) -> None:
+def test_errors_of_templates_are_reported(tokenizer: Any, template: str) -> None:
     tokenizer.chat_template = template
     with pytest.raises(UserError, match="Roles must alternate"):
         templates.render(tokenizer, [CHAT[1], CHAT[1]])
@@ -116,7 +114,7 @@ def test_what_a_template_says_is_told(tokenizer: Any, template: str) -> None:
         "{{ 1 / 0 }}",
     ],
 )
-def test_a_template_that_is_wrong_is_one_message(tmp_path: Path, template: str) -> None:
+def test_a_broken_template_is_one_message(tmp_path: Path, template: str) -> None:
     folder = build_model(tmp_path / "m", chat_template=template)
     with (
         pytest.raises(UserError, match="chat template cannot be used") as caught,
@@ -126,7 +124,7 @@ def test_a_template_that_is_wrong_is_one_message(tmp_path: Path, template: str) 
     assert "\n" not in str(caught.value)
 
 
-def test_a_template_that_writes_nothing_is_one_message(tmp_path: Path) -> None:
+def test_an_empty_prompt_is_one_message(tmp_path: Path) -> None:
     folder = build_model(tmp_path / "m", chat_template="{% if false %}x{% endif %}")
     with pytest.raises(UserError, match="make no token"), backend("autoregressive")(str(folder)) as llm:
         llm.load()

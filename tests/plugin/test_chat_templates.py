@@ -36,7 +36,7 @@ def test_variables_reach_the_template(job: Path, tmp_path: Path, new_run: Start,
     assert not again["cached"], "it stands in the key as it was given"
 
 
-def test_servers_are_told_them(stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_are_sent_to_servers(stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     given = {"model": "m", "backend": "api", "api_base_url": stub.url, "chat_template_kwargs": {"thinking": True}}
     settings = ModelSettings.parse(given)
@@ -55,7 +55,7 @@ def test_servers_are_told_them(stub: StubServer, monkeypatch: pytest.MonkeyPatch
         {"template_time": "yesterday"},
     ],
 )
-def test_what_no_template_can_be_told_is_refused(tiny_model: Path, wrong: dict[str, Any]) -> None:
+def test_invalid_template_variables_are_rejected(tiny_model: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError) as caught:
         ModelSettings.parse({"model": str(tiny_model), **wrong})
     assert caught.value.key == next(iter(wrong))
@@ -98,7 +98,7 @@ def test_models_without_a_clock_have_no_time(job: Path, tiny_model: Path, new_ru
     assert edge(tiny_model, template_time="2026-01-01").predict(row("x"))["replayed"]
 
 
-def test_a_chat_that_is_refused_fails_alone(job: Path, tmp_path: Path) -> None:
+def test_a_rejected_chat_fails_alone(job: Path, tmp_path: Path) -> None:
     model = edge(build_model(tmp_path / "m", chat_template=STRICT), max_failures=1)
     failed = model.predict(WITH_SYSTEM)
     assert "System role not supported" in failed["error"]
@@ -120,7 +120,7 @@ def test_a_template_of_a_gguf_file_is_read(tmp_path: Path) -> None:
     assert templates.read_template(tmp_path / "m.gguf") == DATED
 
 
-def test_the_clock_shows_what_it_is_told() -> None:
+def test_the_template_clock_shows_the_setting() -> None:
     given = templates.Sampling(template_time="2026-02-03T04:05:06")
     tokenizer = type("T", (), {"chat_template": DATED, "special_tokens_map": {}})
     text = templates.render(tokenizer, [{"role": "user", "content": "x"}], given)

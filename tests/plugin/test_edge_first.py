@@ -1,4 +1,4 @@
-"""A cascade where Ianvs asks the router first: the edge is asked once, and its work counts whoever answers."""
+"""A cascade in mode mining-then-inference: the edge answers once, and its work always counts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_both_modes_count_the_same_work(job: Path, tiny_model: Path, threshold: 
         assert result["routing"]["router"] == "CascadeRouter"
 
 
-def test_the_edge_is_asked_once_and_its_time_is_not_the_routers(job: Path, tiny_model: Path) -> None:
+def test_the_edge_answers_once_outside_the_router_time(job: Path, tiny_model: Path) -> None:
     for threshold, heard in ((1.0, ["edge"]), (0.0, ["edge", "cloud"])):
         observer = Observer()
         observers.subscribe(observer)
@@ -73,7 +73,7 @@ def test_the_edge_is_asked_once_and_its_time_is_not_the_routers(job: Path, tiny_
         assert 0 <= result["routing"]["seconds"] < edge["perf"]["latency"]
 
 
-def test_an_answer_that_ends_early_is_the_whole_one(job: Path, tmp_path: Path, tiny_model: Path) -> None:
+def test_an_answer_shorter_than_the_first_tokens_is_whole(job: Path, tmp_path: Path, tiny_model: Path) -> None:
     row = {"query": "question 0", "gold": "B", "index": 0}
     text = EdgeModel(model=str(tiny_model), **SETTINGS).predict(dict(row))["completion"]
     settings = {"model": str(tiny_model), **SETTINGS, "logprobs": True, "stop": [text[0]]}

@@ -1,4 +1,4 @@
-"""The energy of answers: shared where requests overlap, kept for a replay, and empty with its reason."""
+"""Energy of answers: shared by overlapping requests, stored for replays, and empty with a reason."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 
 from ianvs_specdec.common.energy import Counter, Meter, Power
 from ianvs_specdec.common.types import Completion, Energy, Trace
-from ianvs_specdec.plugin import energy
-from ianvs_specdec.plugin.energy import MACHINE, EnergyShares
+from ianvs_specdec.plugin import timings
 from ianvs_specdec.plugin.response import Attempt, turn_of
+from ianvs_specdec.plugin.timings import MACHINE, EnergyShares
 from ianvs_specdec.records.continuation import first_tokens, joined
 from ianvs_specdec.report.collect import collect
 from ianvs_specdec.report.metrics import METRICS
@@ -26,7 +26,7 @@ WATTS, IDLE = 50.0, 20.0
 
 
 class Rising(Meter):
-    """A machine whose counter rises with time, and with ``joules`` beside it."""
+    """A machine whose counter rises with time, plus ``joules``."""
 
     def __init__(self, joules: list[float] | None = None) -> None:
         super().__init__(Path("/nowhere"))
@@ -37,7 +37,7 @@ class Rising(Meter):
 
 @pytest.fixture(autouse=True)
 def no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(energy, "SAMPLING", 3600.0)
+    monkeypatch.setattr(timings, "SAMPLING", 3600.0)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def parts(energy: Energy | None) -> tuple[float | None, ...]:
     return energy.joules, energy.seconds, energy.idle
 
 
-def test_requests_that_overlap_share_what_is_used(clock: list[float]) -> None:
+def test_overlapping_requests_share_the_energy(clock: list[float]) -> None:
     shares = EnergyShares(Rising())
     shares.idle = IDLE
     first = shares.begin({})
@@ -79,7 +79,7 @@ def test_requests_that_overlap_share_what_is_used(clock: list[float]) -> None:
     assert parts(shares.end(third)) == used(50.0, 1.0), "what was used before it is nobody's"
 
 
-def test_what_cannot_be_read_meanwhile_is_unknown(clock: list[float]) -> None:
+def test_energy_with_a_failed_reading_is_unknown(clock: list[float]) -> None:
     joules = [1e-9]
     shares = EnergyShares(Rising(joules))
     whole = shares.begin({})
@@ -97,8 +97,8 @@ def test_what_cannot_be_read_meanwhile_is_unknown(clock: list[float]) -> None:
 
 
 def test_a_long_request_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A counter that wraps and is back where it was, and a power that is high in between only."""
-    monkeypatch.setattr(energy, "SAMPLING", 0.001)
+    """A counter that wraps to its old value, and a short peak of power."""
+    monkeypatch.setattr(timings, "SAMPLING", 0.001)
     joules, watts = [50.0], [0.0]
     meter = Meter(Path("/nowhere"))
     meter._sources = [Counter("RAPL package-0", lambda: joules[0], 100.0), Power("battery", lambda: watts[0])]
@@ -126,7 +126,7 @@ def test_idle_power_is_measured_once(
     model.load()
     model.load()
     model.cleanup()
-    assert (MACHINE.idle, clock) == (WATTS, [100.0 + energy.IDLE_SECONDS])
+    assert (MACHINE.idle, clock) == (WATTS, [100.0 + timings.IDLE_SECONDS])
 
 
 @pytest.mark.parametrize(
@@ -136,14 +136,14 @@ def test_idle_power_is_measured_once(
         ({"emulate": "h100.json"}, "the speed of another machine is emulated"),
     ],
 )
-def test_another_machines_energy_is_not_that_of_this_one(hardware: dict[str, Any], reason: str) -> None:
+def test_energy_of_another_machine_is_not_measured(hardware: dict[str, Any], reason: str) -> None:
     shares = EnergyShares(Rising())
     assert shares.begin(hardware) is None
     assert shares.end(None) is None
     assert shares.why_unknown(hardware) == reason
 
 
-def test_workers_do_not_count_what_others_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_do_not_measure_energy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IANVS_WORKER", "1")
     assert EnergyShares(Rising()).begin({}) is None
     assert "runner: ray" in EnergyShares(Rising()).why_unknown({})
@@ -157,24 +157,24 @@ def test_a_job_has_its_energy_and_a_replay_shows_it(
         answers = [model.predict(row(text, index=index)) for index, text in enumerate(("one", "two", "three"))]
         rows = [[False, answer, answer, None] for answer in answers]
         names = [name for name in METRICS if "Energy" in name or "Power" in name]
-        told = model.environment_details()
+        details = model.environment_details()
         model.cleanup()
-        return {name: METRICS[name](["B"] * 3, rows) for name in (*names, "Throughput")}, told
+        return {name: METRICS[name](["B"] * 3, rows) for name in (*names, "Throughput")}, details
 
-    before, told = run()
+    before, details = run()
     assert before["Edge Mean Power"] == pytest.approx(WATTS, rel=1e-4)
     assert before["Edge Idle Power"] == pytest.approx(IDLE, rel=1e-4)
     # The busy time of an answer ends with its last chunk, that of its energy with the request.
     assert before["Edge Energy per Token"] >= WATTS / before["Throughput"] * 0.999
     assert before["Edge Energy per Token Known"] == 3
     assert math.isnan(before["Cloud Energy per Token"])
-    assert told["energy"] == "RAPL package-0"
+    assert details["energy"] == "RAPL package-0"
 
     new_run(fresh=False)
     monkeypatch.setattr(MACHINE, "meter", Meter(Path("/nowhere")))
-    after, told = run()
+    after, details = run()
     assert {name: str(number) for name, number in after.items()} == {name: str(before[name]) for name in before}
-    assert told["energy"] == "RAPL package-0"
+    assert details["energy"] == "RAPL package-0"
 
 
 def test_an_empty_column_has_its_reason_in_the_report(
@@ -185,14 +185,14 @@ def test_an_empty_column_has_its_reason_in_the_report(
     answer = model.predict(row("one"))
     assert "energy" not in answer["turns"][0]["trace"]
     assert math.isnan(METRICS["Edge Energy per Token"](["B"], [[False, answer, answer, None]]))
-    told = model.environment_details()
+    details = model.environment_details()
     model.cleanup()
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tests.support.workspace.COLUMNS", ("Accuracy", "Edge Energy per Token", "Cloud Mean Power"))
     bench = usual(Bench(tmp_path, [choice(number) for number in range(4)]))
     for path in bench.folder.glob("*/*/environment.json"):
-        modules = {"edgemodel": told, "cloudmodel": [{"energy": "RAPL package-0"}]}
+        modules = {"edgemodel": details, "cloudmodel": [{"energy": "RAPL package-0"}]}
         path.write_text(json.dumps({"modules": modules}), encoding="utf-8")
     cases = {case["router"]: case for case in collect(bench.folder)["cases"]}
     reason = "edge energy is empty: not measured: this machine has no RAPL, no NVML and no battery"
@@ -246,7 +246,7 @@ def test_answers_of_two_machines_or_counters_have_none() -> None:
     assert value("Cloud Mean Power", rows) == pytest.approx(10.0)
 
 
-def test_an_answer_of_two_requests_has_the_energy_of_both() -> None:
+def test_a_continued_answer_has_the_energy_of_both_requests() -> None:
     one, two = answer(Energy(1.0, 0.1, 0.5, "RAPL")), answer(Energy(3.0, 0.2, 1.0, "RAPL"))
     assert joined(one, two).trace.energy == Energy(4.0, pytest.approx(0.3), 1.5, "RAPL")
     assert joined(answer(None), two).trace.energy is None

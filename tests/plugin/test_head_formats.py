@@ -1,4 +1,4 @@
-"""Heads of other formats, and with flags of other computations, are computed as they say or refused by that name."""
+"""Heads in other formats or with other flags are computed accordingly, or rejected by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def target() -> Any:
     return create_target(transformers.AutoModelForCausalLM.from_pretrained(CLOUD, dtype=torch.float32))
 
 
-def refused_everywhere(target: Any, head: Path, *told: str) -> None:
+def refused_everywhere(target: Any, head: Path, *texts: str) -> None:
     """At the check, which the host calls, and where a head is loaded."""
     with pytest.raises(UserError) as checked:
         EdgeModel.check_hyperparameters({"model": str(CLOUD), "backend": "EagleSpecDec", "head": str(head)})
@@ -35,27 +35,27 @@ def refused_everywhere(target: Any, head: Path, *told: str) -> None:
         drafters.create("eagle", {"head": head}).prepare(target)
     for error in (checked.value, loaded.value):
         assert error.key == "head"
-        assert all(text in str(error) for text in told), error
+        assert all(text in str(error) for text in texts), error
 
 
 @pytest.mark.parametrize(
-    ("ids", "told"),
+    ("ids", "text"),
     [
         ([99, 5, 9], "no layer 99"),
         ([1, 5], "2 in eagle_aux"),
         ("1,5,9", "a list of layers"),
     ],
 )
-def test_layers_that_are_not_there_are_named(target: Any, tmp_path: Path, ids: Any, told: str) -> None:
+def test_missing_layers_are_named(target: Any, tmp_path: Path, ids: Any, text: str) -> None:
     head = with_config(EAGLE3, tmp_path / "head", eagle_config={IDS: ids})
-    refused_everywhere(target, head, IDS, told)
+    refused_everywhere(target, head, IDS, text)
 
 
 SPECULATORS = {"speculators_model_type": "eagle3", "norm_before_residual": True}
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "text"),
     [
         ({"fc_norm": True}, "lacks the tensor fc_norm.0.weight, expected [256] in an EAGLE-3 head with fc_norm"),
         ({"norm_before_fc": True}, "lacks the tensor input_norm.weight"),
@@ -86,12 +86,12 @@ SPECULATORS = {"speculators_model_type": "eagle3", "norm_before_residual": True}
         ({"model_type": "medusa"}, "a Medusa head, and EagleSpecDec does not read it: use MedusaSpecDec"),
     ],
 )
-def test_a_flag_of_another_computation_is_named(target: Any, tmp_path: Path, values: dict[str, Any], told: str) -> None:
-    refused_everywhere(target, with_config(EAGLE3, tmp_path / "head", **values), told)
+def test_a_flag_of_another_computation_is_named(target: Any, tmp_path: Path, values: dict[str, Any], text: str) -> None:
+    refused_everywhere(target, with_config(EAGLE3, tmp_path / "head", **values), text)
 
 
 @pytest.mark.parametrize("flag", ["norm_before_residual", "norm_output"])
-def test_a_flag_of_eagle3_is_refused_in_the_first_eagle(target: Any, tmp_path: Path, flag: str) -> None:
+def test_a_flag_of_eagle3_is_rejected_in_eagle(target: Any, tmp_path: Path, flag: str) -> None:
     first = with_config(MODELS / "cloud-eagle", tmp_path / "first", **{flag: True})
     refused_everywhere(target, first, f"{flag} is for EAGLE-3")
 
@@ -111,14 +111,14 @@ def as_speculators(folder: Path, **layer: Any) -> Path:
     return folder
 
 
-def test_faults_of_a_head_of_speculators_are_told(target: Any, tmp_path: Path) -> None:
-    for values, told in (
+def test_errors_of_a_speculators_head_are_named(target: Any, tmp_path: Path) -> None:
+    for values, text in (
         ({"vocab_size": 2048}, "lacks the tensor d2t"),
         ({"hidden_size": 128}, "has shape"),
         ({"model_type": "deepseek_v3"}, "model_type is 'deepseek_v3'"),
         ({"hidden_size": None}, "hidden_size is missing"),
     ):
-        refused_everywhere(target, as_speculators(tmp_path / "head", **values), told)
+        refused_everywhere(target, as_speculators(tmp_path / "head", **values), text)
     cut = as_speculators(tmp_path / "head") / "model.safetensors"
     cut.write_bytes(cut.read_bytes()[:-100])
     refused_everywhere(target, tmp_path / "head", "model.safetensors")
@@ -128,20 +128,20 @@ def test_faults_of_a_head_of_speculators_are_told(target: Any, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("ids", "files", "told"),
+    ("ids", "files", "text"),
     [
         ([5, 99999], 1, "a list of different token ids below 1024"),
         (torch.arange(4), 1, "a list of different token ids"),
         ([1, 2], 2, "keep one of them"),
     ],
 )
-def test_a_wrong_draft_vocabulary_of_fr_spec_is_told(
-    target: Any, tmp_path: Path, ids: Any, files: int, told: str
+def test_a_wrong_draft_vocabulary_of_fr_spec_is_an_error(
+    target: Any, tmp_path: Path, ids: Any, files: int, text: str
 ) -> None:
     head = copy_of(MODELS / "cloud-eagle", tmp_path / "head")
     for number in range(files):
         torch.save(ids, head / f"freq_{number}.pt")
-    refused_everywhere(target, head, "freq_0.pt", told)
+    refused_everywhere(target, head, "freq_0.pt", text)
 
 
 MODELOPT = {
@@ -164,7 +164,7 @@ QWEN2 = {
 
 
 @pytest.mark.parametrize("values", [{}, QWEN2])
-def test_flags_that_ask_for_nothing_are_fine(tmp_path: Path, values: dict[str, Any]) -> None:
+def test_flags_without_effect_are_accepted(tmp_path: Path, values: dict[str, Any]) -> None:
     nothing: dict[str, Any] = {
         **dict.fromkeys(("norm_before_residual", "parallel_drafting", "attention_bias", "mlp_bias"), False),
         **dict.fromkeys(("fc_norm", "norm_before_fc", "quantization_config", "mask_token_id"), None),
@@ -181,6 +181,6 @@ def test_flags_that_ask_for_nothing_are_fine(tmp_path: Path, values: dict[str, A
 
 
 @pytest.mark.parametrize("name", ["fc_norm.weight", "midlayer.input_norm.weight"])
-def test_tensors_that_no_flag_asks_for_are_named(target: Any, tmp_path: Path, name: str) -> None:
+def test_tensors_without_a_flag_are_named(target: Any, tmp_path: Path, name: str) -> None:
     head = with_weights(EAGLE3, tmp_path / "head", lambda tensors: tensors.update({name: torch.ones(256)}))
     refused_everywhere(target, head, name, "no place in an EAGLE-3 head")

@@ -28,31 +28,29 @@ def drafted(turn: dict[str, Any]) -> int:
 
 
 @pytest.mark.slow
-def test_a_prediction_reaches_the_drafter_of_its_turn_and_changes_no_token(job: Path, tiny_model: Path) -> None:
+def test_a_prediction_reaches_its_drafter_and_changes_no_token(job: Path, tiny_model: Path) -> None:
     plain = ask(tiny_model, "PredictedOutput")
-    told = ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])
+    predicted = ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])
     assert [drafted(turn) for turn in plain] == [0, 0]
-    assert [drafted(turn) for turn in told] == [0, 10]
-    assert [turn["token_ids"] for turn in told] == [turn["token_ids"] for turn in plain]
+    assert [drafted(turn) for turn in predicted] == [0, 10]
+    assert [turn["token_ids"] for turn in predicted] == [turn["token_ids"] for turn in plain]
 
 
 @pytest.mark.slow
-def test_a_prediction_is_part_of_the_key_and_its_absence_is_not(
-    job: Path, tiny_model: Path, new_run: Callable[..., None]
-) -> None:
+def test_a_prediction_is_part_of_the_key(job: Path, tiny_model: Path, new_run: Callable[..., None]) -> None:
     configuration = Configuration("m", {})
     messages = [{"role": "user", "content": "hello"}]
     assert configuration.key(messages) == "c7ba2d562b753866d3c66194722dd26cd66057e8610f426d44efb39bff3fa3dd"
     plain = ask(tiny_model, "PredictedOutput")
-    told = ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])
-    assert (told[0]["key"], told[0]["cached"]) == (plain[0]["key"], True)
-    assert (told[1]["key"] == plain[1]["key"], told[1]["cached"]) == (False, False)
+    predicted = ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])
+    assert (predicted[0]["key"], predicted[0]["cached"]) == (plain[0]["key"], True)
+    assert (predicted[1]["key"] == plain[1]["key"], predicted[1]["cached"]) == (False, False)
     new_run()
     assert [turn["replayed"] for turn in ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])] == [True, True]
 
 
 @pytest.mark.slow
-def test_answers_with_a_prediction_are_compared_with_the_baseline_of_the_same_rows(job: Path, tiny_model: Path) -> None:
+def test_the_baseline_of_a_predicted_answer_has_the_same_rows(job: Path, tiny_model: Path) -> None:
     ask(tiny_model, "autoregressive", prediction=["", EXPECTED])
-    told = ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])
-    assert [turn["baseline"]["identical"] for turn in told] == [True, True]
+    predicted = ask(tiny_model, "PredictedOutput", prediction=["", EXPECTED])
+    assert [turn["baseline"]["identical"] for turn in predicted] == [True, True]

@@ -1,4 +1,4 @@
-"""The scorer choice_logprob: the option whose letter is the likeliest first token, whatever the answer says."""
+"""The scorer choice_logprob: the option whose letter is the likeliest first token."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def test_likelier_form_of_a_letter_counts() -> None:
     assert dict(letters_of(likely)) == {"B": -0.5, "A": -1.5}
 
 
-def test_servers_tell_the_first_token_only() -> None:
-    told = StreamedLogprobs()
+def test_servers_report_only_the_first_token() -> None:
+    reported = StreamedLogprobs()
     for letter in ("C", "A"):
         top = [{"token": letter, "logprob": -0.1}, {"token": " D", "logprob": -3.0}]
-        told.add({"content": [{"token": letter, "logprob": -0.1, "top_logprobs": top}]})
-    assert dict(told.letters) == {"C": -0.1, "D": -3.0}
+        reported.add({"content": [{"token": letter, "logprob": -0.1, "top_logprobs": top}]})
+    assert dict(reported.letters) == {"C": -0.1, "D": -3.0}
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,14 @@ def test_choice_among_the_options(letters: list[tuple[str, float]], chosen: str)
         with_letter(query, Completion("A. one", [], 1, 1, "stop", Trace()))
 
 
-def test_back_ends_without_log_probabilities_are_refused_by_name(tmp_path: Path) -> None:
+def test_back_ends_without_log_probabilities_are_rejected(tmp_path: Path) -> None:
     rows = [("data.jsonl:7", {"turns": [OPTIONS], "scorer": LOGPROB}, "B")]
     vllm = backend("vllm")(str(EDGE))
     ((place, reason),) = without_letters(vllm, rows)
     assert (place, reason) == (
         rows[0][0],
-        "scorer choice_logprob: the back end vllm gives no log-probabilities of letters: use scorer choice, or another "
-        "back end, such as autoregressive, huggingface, llamacpp or api",
+        "scorer choice_logprob: the back end vllm returns no log-probabilities of letters: use scorer choice, or "
+        "another back end, such as autoregressive, huggingface, llamacpp or api",
     )
     whole = {"question": "Which?", "choices": ["a", "b"], "answer": "B", "scorer": "choice_logprob", "subject": "law"}
     assert len(list(without_letters(vllm, [("data.jsonl:1", whole, "B")]))) == 1

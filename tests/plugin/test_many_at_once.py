@@ -1,4 +1,4 @@
-"""Queries from several threads: each is asked once, waits count, and a query without an answer takes no other along."""
+"""Concurrent queries: each is sent once, waits count, and a failed query does not affect others."""
 
 from __future__ import annotations
 
@@ -86,21 +86,21 @@ def test_a_concurrent_back_end_gets_all_requests_at_once(cloud: Any) -> None:
     assert llm.most == len(QUESTIONS)
 
 
-def test_any_other_gets_one_at_a_time(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_back_ends_get_one_request_at_a_time(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scripted, "concurrent", False)
     model, llm = cloud()
     assert [response["completion"] for response in ask(model, QUESTIONS)] == QUESTIONS
     assert llm.most == 1
 
 
-def test_what_several_ask_at_the_same_time_is_asked_once(cloud: Any) -> None:
+def test_simultaneous_equal_requests_are_sent_once(cloud: Any) -> None:
     model, llm = cloud()
     responses = ask(model, ["the same"] * 8)
     assert llm.asked == {"the same": 1}
     assert sorted(response["cached"] for response in responses) == [False] + [True] * 7
 
 
-def test_a_query_without_an_answer_is_told_kept_and_asked_again(cloud: Any, new_run: Any, job: Path) -> None:
+def test_a_failed_query_is_stored_and_retried(cloud: Any, new_run: Any, job: Path) -> None:
     model, llm = cloud(max_failures=2, price_completion=1000)
     llm.broken = {"q1", "q4"}
     responses = ask(model, QUESTIONS)
@@ -124,7 +124,7 @@ def test_a_query_without_an_answer_is_told_kept_and_asked_again(cloud: Any, new_
     assert llm.asked == {"q1": 1, "q4": 1}
 
 
-def test_a_test_case_in_which_nothing_was_answered_has_no_accuracy(cloud: Any) -> None:
+def test_a_test_case_without_answers_has_no_accuracy(cloud: Any) -> None:
     model, llm = cloud(max_failures=9, price_completion=1000)
     llm.broken = set(QUESTIONS)
     rows = [[True, response, None, response] for response in ask(model, QUESTIONS)]
@@ -147,7 +147,7 @@ def test_more_failures_than_permitted_end_the_test_case(cloud: Any) -> None:
         model.inference("q0")
 
 
-def test_a_model_that_does_not_load_is_tried_once_for_all_who_wait(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_load_is_not_repeated_by_waiting_threads(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, llm = cloud(max_failures=9)
     loads: list[str] = []
 
@@ -162,10 +162,10 @@ def test_a_model_that_does_not_load_is_tried_once_for_all_who_wait(cloud: Any, m
     assert loads == ["tried"]
 
 
-def test_what_the_journal_takes_is_no_time_of_a_request(
+def test_the_time_of_the_journal_is_not_in_the_latency(
     cloud: Any, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A long journal is read when the first answer is looked for, and tried before a model is loaded."""
+    """A long journal is read at the first look-up, and checked before a model is loaded."""
     for name, method in ((n, getattr(Journal, n)) for n in ("get", "explain_miss", "ensure_writable")):
 
         def slow(journal: Journal, *arguments: Any, original: Any = method) -> Any:
@@ -177,7 +177,7 @@ def test_what_the_journal_takes_is_no_time_of_a_request(
     assert model.inference("q0")["perf"]["latency"] == pytest.approx(0.1)
 
 
-def test_a_querys_own_temperature_replaces_the_models(job: Path, tiny_model: Path) -> None:
+def test_a_query_may_set_its_temperature(job: Path, tiny_model: Path) -> None:
     settings = {"model": str(tiny_model), "dtype": "float32", "max_tokens": 12}
     greedy, hot = CloudModel(**settings), CloudModel(**settings, temperature=2.0)
     prescribed = greedy.inference({"query": {"turns": ["ab"], "temperature": 2.0, "scorer": "none"}})
@@ -193,7 +193,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_shares_add_up_to_the_time_in_which_there_was_work(clock: list[float]) -> None:
+def test_shares_add_up_to_the_busy_time(clock: list[float]) -> None:
     overlap = Overlap()
     first = overlap.begin()
     clock[0] += 1.0
@@ -208,16 +208,16 @@ def test_shares_add_up_to_the_time_in_which_there_was_work(clock: list[float]) -
     assert overlap.end(third) == pytest.approx((1.0, 1.0))
 
 
-@pytest.mark.parametrize(("answered", "told"), [(1.5, 3.5), (None, None)])
-def test_the_wait_for_others_is_before_every_time_of_an_answer(answered: float | None, told: float | None) -> None:
+@pytest.mark.parametrize(("answered", "expected"), [(1.5, 3.5), (None, None)])
+def test_all_times_include_the_wait_in_the_queue(answered: float | None, expected: float | None) -> None:
     trace = Trace([(1.0, 1), (1.5, 1)], thinking=1, answered=answered)
     stamp(trace, Scripted(), issued=0.0, waited=2.0, under_way=UnderWay(3.5, 2.0))
     assert trace.chunks == [(3.0, 1), (3.5, 1)]
-    assert trace.answered == told
+    assert trace.answered == expected
 
 
 @pytest.mark.parametrize(("number", "share"), [(1, None), (4, 0.25)])
-def test_an_answer_keeps_its_share_where_it_was_not_alone(
+def test_overlapping_answers_store_their_share(
     cloud: Any, job: Path, clock: list[float], number: int, share: float | None
 ) -> None:
     model, llm = cloud()

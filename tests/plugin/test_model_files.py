@@ -23,11 +23,11 @@ EDGE, CLOUD = str(MODELS / "edge"), str(MODELS / "cloud")
 HEADS = {name: str(MODELS / f"cloud-{name}") for name in ("eagle", "eagle3", "medusa")}
 
 
-def refused(key: str, *told: str, kind: Any = EdgeModel, **hyperparameters: Any) -> None:
+def refused(key: str, *expected: str, kind: Any = EdgeModel, **hyperparameters: Any) -> None:
     with pytest.raises(UserError) as caught:
         kind.check_hyperparameters({"backend": "autoregressive", **hyperparameters})
     assert caught.value.key == key
-    for text in told:
+    for text in expected:
         assert text in str(caught.value)
 
 
@@ -43,7 +43,7 @@ def refused(key: str, *told: str, kind: Any = EdgeModel, **hyperparameters: Any)
         {"model": "a-name", "backend": "api", "api_base_url": "http://127.0.0.1:1/v1", "head": {"EagleSpecDec": "x"}},
     ],
 )
-def test_whole_models_and_heads_that_fit_pass(hyperparameters: dict[str, Any]) -> None:
+def test_valid_models_and_heads_pass(hyperparameters: dict[str, Any]) -> None:
     EdgeModel.check_hyperparameters(hyperparameters)
 
 
@@ -51,19 +51,19 @@ BESIDE = [("eagle", "autoregressive"), ("eagle3", "vllm"), ("eagle", "llamacpp")
 
 
 @pytest.mark.parametrize(("name", "backend"), BESIDE)
-def test_a_head_is_no_model(name: str, backend: str) -> None:
+def test_a_head_is_not_a_model(name: str, backend: str) -> None:
     options = {"vllm_python": sys.executable} if backend == "vllm" else {}
     refused("model", "not a model", "name it as head", model=HEADS[name], backend=backend, **options)
 
 
-def test_a_model_is_no_head() -> None:
+def test_a_model_is_not_a_head() -> None:
     refused("head", "an EAGLE head is one Llama layer", model=CLOUD, backend="EagleSpecDec", head=CLOUD)
     refused("head", "no Medusa heads", model=CLOUD, backend="MedusaSpecDec", head=HEADS["eagle"])
     refused("draft", "not a model", model=CLOUD, backend="DraftModelSpecDec", draft=HEADS["eagle"])
 
 
 @pytest.mark.parametrize("backend", ["EagleSpecDec", "SuffixSpecDec"])
-def test_a_head_of_another_target_is_told(backend: str, tmp_path: Path) -> None:
+def test_a_head_of_another_target_is_an_error(backend: str, tmp_path: Path) -> None:
     shallow = _of_size(tmp_path / "shallow", 256)
     refused("head", "at least 7; this one has 1", model=shallow, backend=backend, head=HEADS["eagle3"])
     other = _of_size(tmp_path / "narrow", 40)
@@ -72,7 +72,7 @@ def test_a_head_of_another_target_is_told(backend: str, tmp_path: Path) -> None:
     refused("head", "embed_tokens.weight", "[1040, 256]", model=CLOUD, backend=backend, head=str(padded))
 
 
-def test_medusa_heads_of_another_target_are_told(tmp_path: Path) -> None:
+def test_medusa_heads_of_another_target_are_an_error(tmp_path: Path) -> None:
     folder = copy_of(MODELS / "cloud-medusa", tmp_path / "heads")
     refused("head", "the target has 40", model=_of_size(tmp_path, 40), backend="MedusaSpecDec", head=str(folder))
     from safetensors.torch import save_file
@@ -95,7 +95,7 @@ def _of_size(folder: Path, hidden: int) -> str:
     return str(folder)
 
 
-def test_damaged_weights_are_told_with_their_file(tmp_path: Path) -> None:
+def test_damaged_weights_are_reported_with_their_file(tmp_path: Path) -> None:
     folder = copy_of(MODELS / "edge", tmp_path / "edge")
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
@@ -108,7 +108,7 @@ def test_damaged_weights_are_told_with_their_file(tmp_path: Path) -> None:
         refused("head", f"{head / file}", "damaged or cut off", model=CLOUD, backend=backend, head=str(head))
 
 
-def test_a_missing_part_of_a_model_in_parts_is_named(tmp_path: Path) -> None:
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(EDGE)
@@ -120,18 +120,18 @@ def test_a_missing_part_of_a_model_in_parts_is_named(tmp_path: Path) -> None:
     part = sorted(set(document["weight_map"].values()))[1]
     (tmp_path / "m" / part).rename(tmp_path / part)
     refused("model", f"there is no file {tmp_path / 'm' / part}", model=str(tmp_path / "m"))
-    for map_, told in ((dict.fromkeys(document["weight_map"], f"../{part}"), "name of a file"), ([], "weight_map")):
+    for map_, expected in ((dict.fromkeys(document["weight_map"], f"../{part}"), "name of a file"), ([], "weight_map")):
         index.write_text(json.dumps({"weight_map": map_}))
-        refused("model", told, model=str(tmp_path / "m"))
+        refused("model", expected, model=str(tmp_path / "m"))
 
 
 @pytest.mark.parametrize("backend", ["autoregressive", "huggingface"])
 @pytest.mark.parametrize("device", ["cuda:7", "abacus"])
-def test_a_device_that_is_not_there_is_told(backend: str, device: str) -> None:
+def test_a_missing_device_is_an_error(backend: str, device: str) -> None:
     refused("device", f"device {device!r} is not available", model=EDGE, backend=backend, device=device)
 
 
-def test_heads_of_a_cloud_model_that_follows_the_edge_are_looked_at() -> None:
+def test_heads_of_a_same_as_edge_cloud_model_are_checked() -> None:
     heads = {"EagleSpecDec": HEADS["eagle"], "MedusaSpecDec": HEADS["medusa"]}
     same = {"backend": "same-as-edge", "model": CLOUD, "length": {"DraftModelSpecDec": "fixed:3"}}
     CloudModel.check_hyperparameters({**same, "head": heads})
@@ -139,7 +139,7 @@ def test_heads_of_a_cloud_model_that_follows_the_edge_are_looked_at() -> None:
     refused("head", "no EAGLE head", kind=CloudModel, **{**same, "head": wrong})
 
 
-def test_looking_loads_nothing_heavy(tmp_path: Path) -> None:
+def test_checks_import_nothing_heavy(tmp_path: Path) -> None:
     given = {"model": CLOUD, "backend": "EagleSpecDec", "head": HEADS["eagle3"]}
     code = (
         "import sys\n"

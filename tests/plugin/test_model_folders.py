@@ -1,4 +1,4 @@
-"""What a check says of model folders that cannot be loaded as they are, or not without more."""
+"""Checks of model folders that cannot be loaded, or need another package."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def check(folder: Path, backend: str = "autoregressive") -> None:
     EdgeModel.check_hyperparameters({"model": str(folder), "backend": backend})
 
 
-def refused(folder: Path, *told: str, backend: str = "autoregressive") -> None:
+def refused(folder: Path, *expected: str, backend: str = "autoregressive") -> None:
     with pytest.raises(UserError) as caught:
         check(folder, backend)
     assert caught.value.key == "model"
-    assert all(text in str(caught.value) for text in told), caught.value
+    assert all(text in str(caught.value) for text in expected), caught.value
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "expected"),
     [
         ({"quant_method": "compressed-tensors"}, "compressed_tensors"),
         ({"quant_method": "gptq", "bits": 4}, "optimum gptqmodel"),
@@ -40,13 +40,13 @@ def refused(folder: Path, *told: str, backend: str = "autoregressive") -> None:
         ({"quant_method": "nonsense"}, "unknown quant_method"),
     ],
 )
-def test_quantized_weights_name_what_loads_them(
-    tmp_path: Path, config: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
+def test_quantized_weights_name_their_package(
+    tmp_path: Path, config: dict[str, Any], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = with_config(EDGE, tmp_path / "m", quantization_config=config)
     monkeypatch.setattr(validation.importlib.util, "find_spec", lambda name: None)
     for backend in ("autoregressive", "huggingface"):
-        refused(folder, told, backend=backend)
+        refused(folder, expected, backend=backend)
 
 
 @pytest.mark.parametrize("scale", [None, "weight_scale", "SCB"])
@@ -65,7 +65,7 @@ def test_whole_numbers_need_their_scales(tmp_path: Path, scale: str | None, monk
         check(folder)
 
 
-def test_a_tokenizer_names_the_package_that_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tokenizer_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = copy_of(EDGE, tmp_path / "m")
     (folder / "tokenizer.json").unlink()
     monkeypatch.setattr(validation.importlib.util, "find_spec", lambda name: None)
@@ -76,13 +76,13 @@ def test_a_tokenizer_names_the_package_that_reads_it(tmp_path: Path, monkeypatch
     check(folder)
 
 
-def test_a_folder_of_pickled_weights_tells_what_to_do(tmp_path: Path) -> None:
+def test_a_folder_of_pickled_weights_has_a_remedy(tmp_path: Path) -> None:
     folder = copy_of(EDGE, tmp_path / "m")
     (folder / "model.safetensors").rename(folder / "pytorch_model-00001-of-00001.bin")
     refused(folder, "pickled weights", "docs/backends.md")
 
 
-def test_a_missing_chat_template_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_chat_template_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = copy_of(EDGE, tmp_path / "m")
     caplog.set_level(logging.WARNING)
     check(folder)

@@ -1,4 +1,4 @@
-"""Edge and cloud models on a tiny real model: back ends agree, the journal answers, errors are told."""
+"""Edge and cloud models with a tiny model: back ends agree, answers are replayed, errors are messages."""
 
 from __future__ import annotations
 
@@ -37,16 +37,14 @@ def test_a_response_keeps_the_contract_and_counts_tokens(job: Path, tiny_model: 
         if backend != "huggingface":
             assert sum(step.emitted for step in trace.steps) + 1 == trace.tokens
     assert response["perf"]["latency"] > response["perf"]["time_to_first_token"] > 0
-    told = [response[name] for name in ("side", "backend", "query_id", "group")]
-    assert told == ["edge", backend, "q1", "g"]
+    about = [response[name] for name in ("side", "backend", "query_id", "group")]
+    assert about == ["edge", backend, "q1", "g"]
     assert json.loads(json.dumps(response))["usage"] == response["usage"]
     model.cleanup()
 
 
 @pytest.mark.slow
-def test_cleanup_syncs_the_journal_and_lets_others_ask(
-    job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cleanup_syncs_and_releases_the_journal(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = edge(tiny_model, backend="autoregressive")
     model.predict(TWO_TURNS)
     journal = Journal.of_job()
@@ -81,9 +79,7 @@ def test_sampling_is_reproducible_and_depends_on_the_seed(job: Path, tiny_model:
     assert ids(backend="huggingface") == ids(backend="huggingface")
 
 
-def test_a_long_prompt_is_cut_where_that_is_permitted(
-    job: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_long_prompt_is_truncated_if_permitted(job: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     small = build_model(tmp_path / "small", window=64)
     for backend in ("autoregressive", "huggingface", "PromptLookup"):
         caplog.clear()
@@ -100,7 +96,7 @@ def test_a_long_prompt_is_cut_where_that_is_permitted(
     assert journals.text(job).count('"truncated":469') == 6
 
 
-def test_a_long_prompt_is_refused_by_default(job: Path, tmp_path: Path, new_run: Start) -> None:
+def test_a_long_prompt_is_an_error_by_default(job: Path, tmp_path: Path, new_run: Start) -> None:
     small = build_model(tmp_path / "small", window=64)
     long = row("y" * 500)
     refused = r"the prompt has 517 tokens and leaves no room in the model's context window of 64: .*truncate_prompts"
@@ -131,7 +127,7 @@ def test_a_second_turn_that_does_not_fit_leaves_the_first_answer(job: Path, tmp_
     assert "leaves no room" in response["error"]
 
 
-def test_a_cut_prompts_answer_serves_who_permits_it(
+def test_answers_to_truncated_prompts_need_permission(
     job: Path, tmp_path: Path, new_run: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     small, long = build_model(tmp_path / "small", window=64), row("y" * 500)
@@ -173,7 +169,7 @@ def test_a_deep_copy_is_equal_and_independent(job: Path, tiny_model: Path) -> No
     assert len(response["turns"]) == 2
 
 
-def test_the_journal_is_tried_before_the_model_works(
+def test_the_journal_is_checked_before_the_model_loads(
     job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (job / "journal.sqlite").mkdir(parents=True)

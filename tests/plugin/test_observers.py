@@ -1,4 +1,4 @@
-"""Observers: the models tell what they are asked and what came of it, to those that are still there."""
+"""Observers are notified of requests and answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ianvs_specdec.records.response import Response
 
 class Listener:
     def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
         observers.subscribe(self)
 
     def __eq__(self, other: object) -> bool:
@@ -25,13 +25,13 @@ class Listener:
     __hash__ = None  # type: ignore[assignment]
 
     def began(self, side: str, data: Any) -> None:
-        self.told.append((side, data))
+        self.calls.append((side, data))
 
     def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
-        self.told.append((side, data, response))
+        self.calls.append((side, data, response))
 
 
-def test_all_that_are_there_are_told_of_answers_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_observers_are_notified_of_answers_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(model: Any, data: Any, repeat: int, early: Any) -> Response:
         if data == "unanswerable":
             raise UserError("no answer")
@@ -40,7 +40,7 @@ def test_all_that_are_there_are_told_of_answers_and_failures(monkeypatch: pytest
     monkeypatch.setattr(EdgeModel, "_answer", answer)
     edge = EdgeModel(model="any", backend="api")
     first, second, third = Listener(), Listener(), Listener()
-    gone = third.told
+    gone = third.calls
     del third
     gc.collect()
     response = edge.predict("What?")
@@ -48,5 +48,5 @@ def test_all_that_are_there_are_told_of_answers_and_failures(monkeypatch: pytest
         edge.predict("unanswerable")
     expected = [("edge", "What?"), ("edge", "What?", response)]
     expected += [("edge", "unanswerable"), ("edge", "unanswerable", None)]
-    assert first.told == second.told == expected
+    assert first.calls == second.calls == expected
     assert gone == []

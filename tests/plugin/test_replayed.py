@@ -1,4 +1,4 @@
-"""What the journal answers: within a run, across runs, against the baseline, and never with another configuration."""
+"""Replay from the journal: within a run, across runs, the baseline, and changed configurations."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def keep(job: Path, answer: Completion) -> None:
     Journal._open.clear()
 
 
-def test_a_baseline_is_known_only_once_it_has_been_run(job: Path, tiny_model: Path) -> None:
+def test_the_baseline_is_unknown_before_its_run(job: Path, tiny_model: Path) -> None:
     first = edge(tiny_model, backend="PromptLookup").predict(row("x"))
     assert first["turns"][0]["baseline"] is None
     edge(tiny_model).predict(row("x"))
@@ -60,7 +60,7 @@ def test_a_baseline_is_known_only_once_it_has_been_run(job: Path, tiny_model: Pa
     assert again["turns"][0]["baseline"]["identical"] is True
 
 
-def test_a_difference_to_the_baseline_is_found_and_near_ties_are_told_apart(job: Path, tiny_model: Path) -> None:
+def test_a_difference_to_the_baseline_is_a_near_tie_or_not(job: Path, tiny_model: Path) -> None:
     edge(tiny_model).predict(row("x"))
     for ties, expected in (([(2, 0.0004)], True), ([(1, 0.0004)], False)):
         changed = kept(job)
@@ -79,10 +79,10 @@ def test_a_difference_to_the_baseline_is_found_and_near_ties_are_told_apart(job:
 
 
 @pytest.mark.parametrize(("target", "known"), [("native", None), ("fused", False)])
-def test_near_ties_that_nobody_measured_are_unknown(
+def test_near_ties_are_unknown_without_a_measurement(
     target: str, known: bool | None, job: Path, tiny_model: Path
 ) -> None:
-    """The native step's own are none, but beside another engine it does not know them."""
+    """The native step has none itself, but unknown ones relative to other engines."""
     edge(tiny_model).predict(row("x"))
     changed = kept(job)
     changed.token_ids[2] += 1
@@ -110,7 +110,7 @@ def test_cached_replayed_and_fresh(
     assert edge(tiny_model).predict(row("x"))["cached"]
 
 
-def test_without_use_cache_it_is_asked_again_but_still_written(job: Path, tiny_model: Path, new_run: Start) -> None:
+def test_without_use_cache_answers_are_generated_and_stored(job: Path, tiny_model: Path, new_run: Start) -> None:
     edge(tiny_model, use_cache=False).predict(row("x"))
     assert not edge(tiny_model, use_cache=False).predict(row("x"))["cached"]
     assert edge(tiny_model).predict(row("x"))["cached"]
@@ -152,7 +152,7 @@ def test_only_files_that_are_read_count(
     new_run()
     with caplog.at_level(logging.WARNING):
         assert not edge(folder).predict(row("x"))["replayed"]
-    assert f"asked for again: {wanted} of model {folder} changed" in caplog.text
+    assert f"generated again: {wanted} of model {folder} changed" in caplog.text
 
 
 def test_a_changed_head_is_named(job: Path, new_run: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -183,7 +183,7 @@ def test_changed_model_files_are_noticed(job: Path, tiny_model: Path, tmp_path: 
     assert not edge(moved).predict(row("x"))["replayed"]
 
 
-def test_options_of_other_back_ends_are_no_part_of_a_key(job: Path, tiny_model: Path, new_run: Start) -> None:
+def test_options_of_other_back_ends_are_not_in_the_key(job: Path, tiny_model: Path, new_run: Start) -> None:
     edge(tiny_model).predict(row("x"))
     assert edge(tiny_model, max_ngram=2, api_retries=2).predict(row("x"))["cached"]
     assert not edge(tiny_model, backend="PromptLookup", max_ngram=2).predict(row("x"))["cached"]

@@ -1,4 +1,4 @@
-"""The figures of a response: what is counted from the first token on, and what from the first chunk on."""
+"""Figures of a response: times from the first token and from the first chunk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def figures(*completions: Completion, samples: tuple[Attempt, ...] = ()) -> dict
     return found
 
 
-def test_times_between_tokens_begin_after_the_first_chunk_of_each_turn() -> None:
+def test_times_between_tokens_exclude_the_first_chunk() -> None:
     perf = figures(completion((1.0, 2), (1.5, 3), (3.0, 1)), completion((0.5, 1), (2.5, 4)))
     assert perf["time_to_first_token"] == 1.0
     assert perf["latency"] == pytest.approx(3.0 + 2.5)
@@ -29,7 +29,7 @@ def test_times_between_tokens_begin_after_the_first_chunk_of_each_turn() -> None
     assert perf["throughput"] == pytest.approx(11 / 5.5)
 
 
-def test_further_samples_take_time_and_are_no_wait_for_the_first_token() -> None:
+def test_samples_count_for_latency_but_not_for_the_first_token() -> None:
     sample = Attempt([completion((4.0, 1), (5.0, 4))])
     perf = figures(completion((1.0, 1), (2.0, 2)), samples=(sample,))
     assert perf["time_to_first_token"] == 1.0
@@ -38,7 +38,7 @@ def test_further_samples_take_time_and_are_no_wait_for_the_first_token() -> None
     assert perf["throughput"] == pytest.approx((3 + 5) / 7.0)
 
 
-def test_of_one_chunk_no_time_between_tokens_is_known() -> None:
+def test_one_chunk_has_no_time_between_tokens() -> None:
     perf = figures(completion((1.0, 3)))
     assert perf["internal_token_latency"] is None
     assert perf["throughput"] == pytest.approx(3.0)

@@ -13,7 +13,7 @@ from tests.support.edge import Start, edge, row
 
 
 class Slow(Router):
-    """Takes so many seconds for a decision."""
+    """A router with this decision time in seconds."""
 
     def __init__(self, seconds: float = 0.0, threshold: float = 0.5) -> None:
         super().__init__(threshold)
@@ -36,7 +36,7 @@ def overhead(model: Any, router: Router, data: dict[str, Any], pause: float = 0.
     return seconds
 
 
-def test_a_replayed_answer_keeps_the_time_of_its_routing(job: Path, tiny_model: Path, new_run: Start) -> None:
+def test_a_replayed_answer_has_its_stored_router_time(job: Path, tiny_model: Path, new_run: Start) -> None:
     first = overhead(edge(tiny_model), Slow(), row("x"), pause=0.02)
     assert first > 0.02
     new_run(fresh=False)
@@ -45,14 +45,14 @@ def test_a_replayed_answer_keeps_the_time_of_its_routing(job: Path, tiny_model: 
     assert overhead(edge(tiny_model), Slow(), row("y")) < first, "a new answer has a new time"
 
 
-def test_the_same_router_before_another_back_end_has_its_own_time(job: Path, tiny_model: Path, new_run: Start) -> None:
+def test_router_time_is_stored_per_back_end(job: Path, tiny_model: Path, new_run: Start) -> None:
     names = ("autoregressive", "PromptLookup")
     first = [overhead(edge(tiny_model, backend=name), Slow(), row("x"), pause=0.01) for name in names]
     new_run(fresh=False)
     assert [overhead(edge(tiny_model, backend=name), Slow(), row("x")) for name in names] == first
 
 
-def test_answers_that_are_asked_for_anew_are_routed_anew(job: Path, tiny_model: Path, new_run: Start) -> None:
+def test_new_answers_are_routed_again(job: Path, tiny_model: Path, new_run: Start) -> None:
     first = overhead(edge(tiny_model), Slow(), row("x"), pause=0.02)
     new_run(fresh=True)
     again = overhead(edge(tiny_model), Slow(), row("x"))
@@ -61,7 +61,7 @@ def test_answers_that_are_asked_for_anew_are_routed_anew(job: Path, tiny_model: 
     assert overhead(edge(tiny_model), Slow(), row("x"), pause=0.02) == again, "the last measurement counts"
 
 
-def test_a_router_that_looks_at_the_answer_keeps_its_time(job: Path, tiny_model: Path, new_run: Start) -> None:
+def test_the_time_of_a_router_that_reads_the_answer_is_stored(job: Path, tiny_model: Path, new_run: Start) -> None:
     _pause[0] = 0.02
     response = edge(tiny_model).predict(row("x"))
     Slow()(response)

@@ -1,4 +1,4 @@
-"""Token probabilities and samples through the journal: what serves whom, what is counted, what is told of failures."""
+"""Token probabilities and samples: replay, counts, and failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def confidences(response: Any) -> list[Any]:
     return [turn["trace"].get("confidence") for turn in response["turns"]]
 
 
-def test_probabilities_are_asked_for_where_missing(job: Path, tiny_model: Path, new_run: Start) -> None:
+def test_answers_without_probabilities_are_generated_again(job: Path, tiny_model: Path, new_run: Start) -> None:
     plain = edge(tiny_model).predict(ROW)
     new_run()
     asked = edge(tiny_model, logprobs=True).predict(ROW)
@@ -57,7 +57,7 @@ def test_the_baseline_is_found_with_and_without_probabilities(
     assert own["baseline"]["latency"] is not None
 
 
-def test_samples_are_answers_of_their_own_and_count(job: Path, tiny_model: Path, new_run: Start) -> None:
+def test_samples_are_separate_answers_and_count(job: Path, tiny_model: Path, new_run: Start) -> None:
     priced = {"price_prompt": 10.0, "price_completion": 20.0}
     alone = edge(tiny_model, **priced).predict(ROW)
     model = edge(tiny_model, samples=4, samples_temperature=2.0, **priced)
@@ -82,7 +82,7 @@ def test_samples_are_answers_of_their_own_and_count(job: Path, tiny_model: Path,
     assert [s["completion"] for s in again["samples"]] == [s["completion"] for s in samples]
 
 
-def test_a_second_turn_of_a_sample_sees_the_sample_s_own_first(job: Path, tiny_model: Path) -> None:
+def test_the_second_turn_of_a_sample_follows_its_first(job: Path, tiny_model: Path) -> None:
     response = edge(tiny_model, samples=3, samples_temperature=3.0).predict(ROW)
     for answer in (response, *response["samples"]):
         first, second = answer["turns"]
@@ -90,7 +90,7 @@ def test_a_second_turn_of_a_sample_sees_the_sample_s_own_first(job: Path, tiny_m
         assert second["usage"]["prompt_tokens"] == len(chat.encode())
 
 
-def test_a_sample_that_fails_is_told_and_the_answer_stays(
+def test_a_failed_sample_does_not_affect_the_answer(
     job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = edge(tiny_model, samples=3, max_failures=1)
@@ -110,7 +110,7 @@ def test_a_sample_that_fails_is_told_and_the_answer_stays(
         model.predict({**ROW, "query": "another question"})
 
 
-def test_a_back_end_without_samples_says_so_first(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_back_end_without_sampling_is_an_early_error(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def check(self: Any, sampling: Sampling) -> None:
         if not sampling.greedy:
             raise UserError("this back end does not sample", key="temperature")
@@ -128,7 +128,7 @@ def test_samples_are_for_the_edge(tiny_model: Path) -> None:
     assert error.value.key == "samples"
 
 
-def test_what_a_cascade_took_is_in_every_column(job: Path, tiny_model: Path) -> None:
+def test_all_columns_include_the_work_of_a_cascade(job: Path, tiny_model: Path) -> None:
     """The edge's answer and its samples, by the journal's own times."""
     first = edge(tiny_model, samples=3, price_completion=5.0).predict(ROW)
     CloudModel(model=str(tiny_model), backend="autoregressive", dtype="float32", max_tokens=12).inference(ROW)
@@ -144,7 +144,7 @@ def test_what_a_cascade_took_is_in_every_column(job: Path, tiny_model: Path) -> 
     assert stays.turn("ttft")[0] == pytest.approx(
         seconds(*first["samples"]) + first["turns"][0]["trace"]["chunks"][0][0]
     )
-    # By the clock, which is told to a microsecond.
+    # By the clock, which has microseconds.
     assert stays.query("busy")[0] == pytest.approx(spent, abs=1e-4)
     goes = Table(["x"], [[True, second, first, second]])
     assert goes.query("latency")[0] == pytest.approx(spent + seconds(second))
@@ -160,7 +160,7 @@ def test_what_a_cascade_took_is_in_every_column(job: Path, tiny_model: Path) -> 
     assert MEANS["Edge Cost"](Table(["x"], [[True, second, None, second]]))[0] == 0.0
 
 
-def test_the_edge_s_answers_of_two_machines_make_no_times_of_a_cascade(job: Path, tiny_model: Path) -> None:
+def test_edge_answers_of_two_machines_have_no_cascade_times(job: Path, tiny_model: Path) -> None:
     """Queries that all went to the cloud: the edge's work is in their times, so it is to be of one machine, too."""
     asked = edge(tiny_model).predict(ROW)
     answer = CloudModel(model=str(tiny_model), backend="autoregressive", dtype="float32", max_tokens=12).inference(ROW)

@@ -47,7 +47,7 @@ def test_the_settings_of_the_example_are_valid(path: Path) -> None:
         {"tree": {"Eagle": "chain"}},
     ],
 )
-def test_mistakes_are_found(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_errors(wrong: dict[str, Any]) -> None:
     assert not valid(wrong)
 
 

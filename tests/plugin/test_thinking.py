@@ -1,4 +1,4 @@
-"""Thoughts are told from answers, counted apart and never scored, however a template and a model mark them."""
+"""Thinking is separated from answers, counted separately and not scored, for all templates and models."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_thinking_on_and_off_in_one_job(
     assert figures[False] == pytest.approx([100, 0, 3 * len(ANSWER), 1, 1], abs=0.5)
 
 
-def test_unfinished_thought_is_no_answer(job: Path, tmp_path: Path, says: dict[str, str]) -> None:
+def test_unfinished_thinking_is_no_answer(job: Path, tmp_path: Path, says: dict[str, str]) -> None:
     model = build_model(tmp_path / "m", chat_template=OPENS, window=1024)
     says["thinking"] = "The answer is B. Or"
     results = [edge(model).predict(row) for row in ROWS]

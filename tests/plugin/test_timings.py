@@ -1,4 +1,4 @@
-"""What the times of answers were taken with, as the test case's environment tells it."""
+"""Conditions of timings in the environment of a test case."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.support.torch_path import BEST
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("backend", "target"), [("PromptLookup", BEST), ("huggingface", "transformers generate")])
-def test_every_answer_says_what_computed_it(job: Path, tiny_model: Path, backend: str, target: str) -> None:
+def test_every_answer_has_its_target(job: Path, tiny_model: Path, backend: str, target: str) -> None:
     model = edge(tiny_model, backend=backend)
     answers = [model.predict(row(text)) for text in ("x", "y")]
     assert [answer["turns"][0]["trace"]["target"] for answer in answers] == [target, target]
-    told = model.environment_details()
-    assert (told["target"], told["answers"]) == (target, 2)
-    assert told["instructions"] == torch.backends.cpu.get_cpu_capability()
-    assert told["threads"] == torch.get_num_threads()
-    assert told["device"] == "cpu"
+    details = model.environment_details()
+    assert (details["target"], details["answers"]) == (target, 2)
+    assert details["instructions"] == torch.backends.cpu.get_cpu_capability()
+    assert details["threads"] == torch.get_num_threads()
+    assert details["device"] == "cpu"
     model.cleanup()
 
 
-def test_a_replay_tells_what_the_times_were_taken_with(job: Path, tiny_model: Path, new_run: Start) -> None:
+def test_a_replay_reports_the_conditions_of_its_times(job: Path, tiny_model: Path, new_run: Start) -> None:
     first = edge(tiny_model)
     assert first.environment_details() == {}
     first.predict(row("x"))
@@ -38,11 +38,11 @@ def test_a_replay_tells_what_the_times_were_taken_with(job: Path, tiny_model: Pa
     assert again.environment_details()["answers"] == 2
 
 
-def test_a_limit_on_the_instructions_is_told(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_of_instructions_is_reported(job: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = edge(tiny_model)
     model.predict(row("x"))
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     model.predict(row("y"))
-    told = model.environment_details()
-    assert [one.get("instructions_limit") for one in told] == [None, "AVX2"]
-    assert [one["answers"] for one in told] == [1, 1]
+    details = model.environment_details()
+    assert [one.get("instructions_limit") for one in details] == [None, "AVX2"]
+    assert [one["answers"] for one in details] == [1, 1]

@@ -1,4 +1,4 @@
-"""Drafts that are not worth their time are told in a line."""
+"""Warnings about drafts that cost more than they save."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_head_that_guesses_nothing_is_told_once(job: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_head_without_accepted_drafts_is_one_warning(
+    job: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def spoil(tensors: dict[str, torch.Tensor]) -> None:
         torch.manual_seed(0)
         for name, weights in tensors.items():
@@ -48,12 +50,12 @@ def test_a_head_that_guesses_nothing_is_told_once(job: Path, tmp_path: Path, cap
         for text in questions(16):
             model.predict(row(text))
         model.cleanup()
-    (told,) = warnings(caplog)
-    assert "edge model: almost no drafts of the head are accepted" in told
+    (message,) = warnings(caplog)
+    assert "edge model: almost no drafts of the head are accepted" in message
 
 
 @pytest.mark.slow
-def test_a_method_that_is_far_slower_is_told_once(
+def test_a_slow_method_is_one_warning(
     job: Path, tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
@@ -63,5 +65,5 @@ def test_a_method_that_is_far_slower_is_told_once(
         for text in ("x", "y", "z", "ab"):
             model.predict(row(text))
         model.cleanup()
-    (told,) = warnings(caplog)
-    assert "SpecDec is slower than plain decoding" in told
+    (message,) = warnings(caplog)
+    assert "SpecDec is slower than plain decoding" in message

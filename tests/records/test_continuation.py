@@ -18,7 +18,7 @@ TRACE = Trace(
 ANSWER = Completion("It is B. X", [5, 6, 7, 8, 9, 2], 11, 6, "stop", TRACE)
 
 
-def test_it_is_cut_in_the_middle_of_a_step() -> None:
+def test_first_tokens_may_end_within_a_step() -> None:
     first = first_tokens(ANSWER, 3)
     assert first is not None
     assert (first.text, first.token_ids, first.finish_reason) == ("It is", [5, 6, 7], "length")
@@ -30,19 +30,19 @@ def test_it_is_cut_in_the_middle_of_a_step() -> None:
     assert first_tokens(first, 3) is None
 
 
-def test_without_a_step_for_the_prompt_s_token_all_tokens_are_of_steps() -> None:
+def test_all_tokens_may_belong_to_steps() -> None:
     rooted = replace(ANSWER, trace=replace(TRACE, steps=[Step(4, 3, 4, 5), Step(2, 1, 2, 3)]))
     first = first_tokens(rooted, 5)
     assert first is not None
     assert [step.emitted for step in first.trace.steps] == [4, 1]
 
 
-def test_a_short_answer_and_one_without_characters_have_no_beginning() -> None:
+def test_a_short_answer_or_one_without_characters_has_no_first_tokens() -> None:
     assert first_tokens(ANSWER, 6) is None
     assert first_tokens(replace(ANSWER, trace=replace(TRACE, characters=None)), 2) is None
 
 
-def test_an_answer_from_two_requests_has_what_both_took() -> None:
+def test_a_continued_answer_has_the_trace_of_both_requests() -> None:
     begun = first_tokens(ANSWER, 3)
     assert begun is not None
     begun.trace.issued, begun.trace.busy = 7.0, None

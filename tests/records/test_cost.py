@@ -17,6 +17,6 @@ from ianvs_specdec.records.cost import cost
         ({"price_prompt": 2.0, "price_cached": 0.0}, 120.0),
     ],
 )
-def test_prices_are_per_million_tokens_and_cached_ones_cost_what_is_said_of_them(prices, expected):
+def test_prices_are_per_million_tokens(prices, expected):
     found = cost(prices, 100_000_000, 10_000_000, cached_tokens=40_000_000)
     assert found == (None if expected is None else pytest.approx(expected))

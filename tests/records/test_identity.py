@@ -8,7 +8,7 @@ from pathlib import Path
 from ianvs_specdec.records.identity import FileDigests
 
 
-def test_the_digest_of_a_file_is_remembered_for_other_processes(tmp_path: Path) -> None:
+def test_digests_of_files_are_cached_across_processes(tmp_path: Path) -> None:
     file, memory = tmp_path / "model.gguf", tmp_path / "digests.json"
     file.write_bytes(b"GGUF")
     known, written = FileDigests(memory).file(file), file.stat().st_mtime_ns

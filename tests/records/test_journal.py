@@ -50,7 +50,7 @@ def fill(path: Path, count: int, config: Configuration | None = None, run: str =
     journal.release()
 
 
-def test_an_answer_comes_back_whole(tmp_path: Path) -> None:
+def test_an_answer_is_restored_whole(tmp_path: Path) -> None:
     fill(tmp_path, 3)
     entry = open_journal(tmp_path).get(configuration().key(messages(1)))
     assert entry is not None
@@ -60,7 +60,7 @@ def test_an_answer_comes_back_whole(tmp_path: Path) -> None:
     assert open_journal(tmp_path).record(entry.hardware)["value"] == HARDWARE
 
 
-def test_an_export_has_all_that_is_known(tmp_path: Path) -> None:
+def test_an_export_has_all_entries(tmp_path: Path) -> None:
     fill(tmp_path, 2)
     fill(tmp_path, 1)
     open_journal(tmp_path).put_failure(configuration().key(messages(7)), AnswerError("none", [(0.5, "x")]), side="edge")
@@ -83,7 +83,7 @@ def test_replayed_answers_are_of_earlier_runs(tmp_path: Path, run: str, fresh: b
     assert (entry.replayed if entry else None) is replayed
 
 
-def test_of_answers_that_are_read_ahead_the_newest_counts(tmp_path: Path) -> None:
+def test_the_newest_answer_counts_despite_read_ahead(tmp_path: Path) -> None:
     fill(tmp_path, 120)
     newer = open_journal(tmp_path)
     for number in (5, 110):
@@ -100,7 +100,7 @@ def test_of_answers_that_are_read_ahead_the_newest_counts(tmp_path: Path) -> Non
 
 
 def intact(path: Path, count: int) -> list[int]:
-    """Which answers a reader finds. None of them is a wrong one."""
+    """The numbers of the answers that a reader finds. None may be wrong."""
     journal = open_journal(path, "later")
     found = []
     for number in range(count):
@@ -110,23 +110,23 @@ def intact(path: Path, count: int) -> list[int]:
     return found
 
 
-def test_a_flipped_bit_replays_nothing_wrong(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_flipped_bits_replay_no_wrong_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fill(tmp_path, 60)
     path, found = tmp_path / FILE_NAME, []
     whole = path.read_bytes()
-    for place in range(7, len(whole), len(whole) // 150):
+    for place in range(7, len(whole), len(whole) // 60):
         caplog.clear()
         remove_journal(path)
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
         found.append(len(intact(tmp_path, 60)))
         assert len(caplog.records) <= 1
-        # What is missing is asked for again, and kept.
+        # Missing answers are generated again and stored.
         fill(tmp_path, 60, run="again")
         assert intact(tmp_path, 60) == list(range(60))
     assert sum(number == 60 for number in found) > len(found) / 4
 
 
-def test_a_journal_cut_in_the_middle_keeps_what_is_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_truncated_journal_is_recovered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fill(tmp_path, 200)
     path = tmp_path / FILE_NAME
     whole = path.read_bytes()
@@ -136,7 +136,7 @@ def test_a_journal_cut_in_the_middle_keeps_what_is_there(tmp_path: Path, caplog:
         path.write_bytes(whole[: int(part * len(whole))])
         found = intact(tmp_path, 200)
         assert len(caplog.records) == 1
-        assert "what is missing is asked for again" in caplog.text
+        assert "missing answers are generated again" in caplog.text
         assert part < 0.9 or len(found) > 60
         assert path.with_name(f"{FILE_NAME}.damaged").read_bytes().startswith(whole[: int(part * len(whole))])
 
@@ -154,7 +154,7 @@ def remove_journal(path: Path) -> None:
         file.unlink()
 
 
-def test_a_second_writer_is_seen_without_reopening(tmp_path: Path) -> None:
+def test_answers_of_a_second_writer_are_visible(tmp_path: Path) -> None:
     first = open_journal(tmp_path)
     assert first.get(configuration().key(messages(0))) is None
     fill(tmp_path, 1)
@@ -193,15 +193,15 @@ for number in range(1000):
         break
 """
     code = code.format(root=str(ROOT), folder=str(tmp_path))
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    number, kind, message = told.split(" ", 2)
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    number, kind, message = output.split(" ", 2)
     assert kind == "UserError"
     assert re.search(r"cannot write the journal .*\. The answers already in it are kept\.", message)
     assert intact(tmp_path, int(number)) == list(range(int(number)))
     assert int(number) > 10
 
 
-def test_a_workspace_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
+def test_an_unwritable_journal_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write the journal"):
         Journal(tmp_path / "file" / "job" / FILE_NAME, "run").ensure_writable()
@@ -222,14 +222,14 @@ def test_a_change_of_configuration_is_explained_once(tmp_path: Path) -> None:
     assert "the files of model models/edge changed" in str(changed)
 
 
-def test_of_configurations_that_differ_as_much_the_one_with_the_most_answers_is_named(tmp_path: Path) -> None:
+def test_of_equally_similar_configurations_the_largest_is_named(tmp_path: Path) -> None:
     for count, temperature in ((2, 0.1), (5, 0.2), (3, 0.3)):
         fill(tmp_path, count, configuration(sampling={"temperature": temperature}))
     why = open_journal(tmp_path, run="run-2").explain_miss(configuration(), messages(0), "edge")
     assert str(why).startswith("5 earlier answers")
 
 
-def test_what_stands_beside_a_configuration_has_not_gone_stale(tmp_path: Path) -> None:
+def test_unrelated_configurations_are_not_explained(tmp_path: Path) -> None:
     fill(tmp_path, 5)
     journal = open_journal(tmp_path, run="run-2")
     other_model = Configuration("models/other", {**configuration().value, "model": "new"})
@@ -245,7 +245,7 @@ def test_what_stands_beside_a_configuration_has_not_gone_stale(tmp_path: Path) -
     assert journal.explain_miss(configuration(length="fixed:4"), messages(0), "edge") is None
 
 
-def test_of_a_further_repeat_nothing_is_explained(tmp_path: Path) -> None:
+def test_misses_of_further_repeats_are_not_explained(tmp_path: Path) -> None:
     fill(tmp_path, 5)
     journal = open_journal(tmp_path, run="run-2")
     assert journal.explain_miss(configuration(repeat=1), messages(0), "edge") is None
@@ -271,22 +271,22 @@ except Exception as error:
     for parent in (tmp_path, *tmp_path.parents[:3]):
         os.chmod(parent, parent.stat().st_mode | 0o055)
     code = code.format(root=str(ROOT), folder=str(tmp_path))
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     os.chmod(tmp_path, 0o755)
-    if "PermissionError" in told.stderr:
+    if "PermissionError" in output.stderr:
         pytest.skip("another user cannot read the sources")
-    read, refused = told.stdout.splitlines()
+    read, refused = output.stdout.splitlines()
     assert read == "[0, 1, 2]"
     assert refused.startswith("UserError cannot write the journal ")
 
 
-def test_no_explanation_within_a_run_or_for_a_half_answered_configuration(tmp_path: Path) -> None:
+def test_misses_within_a_run_or_configuration_are_not_explained(tmp_path: Path) -> None:
     fill(tmp_path, 5)
     assert open_journal(tmp_path).explain_miss(configuration(backend="PromptLookup"), messages(0), "edge") is None
     assert open_journal(tmp_path, "run-2").explain_miss(configuration(), messages(9), "edge") is None
 
 
-def test_a_job_outside_ianvs_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_outside_ianvs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RESULT_SAVED_URL", raising=False)
     with pytest.raises(UserError, match="RESULT_SAVED_URL"):
         Journal.of_job()
@@ -294,7 +294,7 @@ def test_a_job_outside_ianvs_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs SIGKILL")
 def test_two_writers_killed_at_random_moments(tmp_path: Path) -> None:
-    """What a writer has said to be kept is there, whatever became of it and of the other."""
+    """Answers that a writer has reported as stored are there."""
     code = WRITER.format(root=str(ROOT)) + "    print(number, flush=True)\n"
     chance = random.Random(5)
     for attempt in range(20 if os.environ.get("CI") else 4):

@@ -1,4 +1,4 @@
-"""A line of a test case's answers is what it should be, or it costs one answer and not the report."""
+"""A damaged line of a test case's answers costs one answer, not the report."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.workspace import Bench, Side, choice, completion
 ANYTHING = [
     *("null", "true", "-1", "0.5", "1e999", "NaN", "9" * 400, '""', '"text"', "[]", "[[]]", "[1]", "{}", '{"a": [1]}')
 ]
-SOME = 14
-"""One in so many of these values is tried in a field, another one in the next."""
+SOME = 28
+"""Each field is tried with one of this many values, in turn."""
 RAW = [b"[" * 100_000, b'{"index": 1e999, "result": {}}', b"\xff\xfe", b"[1, 2]"]
 
 
@@ -51,7 +51,7 @@ def of_the_case(bench: Bench, name: str) -> Path:
     return found
 
 
-def test_any_value_in_any_field_costs_no_more_than_its_answer(bench: Bench) -> None:
+def test_a_wrong_value_in_any_field_costs_only_its_answer(bench: Bench) -> None:
     file = of_the_case(bench, "answers.jsonl")
     first, second = file.read_text(encoding="utf-8").splitlines()
     record = json.loads(first)
@@ -69,7 +69,7 @@ def test_any_value_in_any_field_costs_no_more_than_its_answer(bench: Bench) -> N
 
 
 @pytest.mark.parametrize("line", RAW, ids=lambda line: line[:20])
-def test_any_line_costs_itself(bench: Bench, line: bytes) -> None:
+def test_a_damaged_line_costs_only_itself(bench: Bench, line: bytes) -> None:
     file = of_the_case(bench, "answers.jsonl")
     file.write_bytes(file.read_bytes() + line + b"\n")
     (case,) = collect(bench.folder)["cases"]
@@ -78,7 +78,7 @@ def test_any_line_costs_itself(bench: Bench, line: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["null", "[1]", "[" * 100_000, '{"run": [1]}', '{"load": 7}', '{"run": {"a": 1e999}}'])
-def test_any_environment_is_passed_over(bench: Bench, text: str) -> None:
+def test_damaged_environments_are_ignored(bench: Bench, text: str) -> None:
     of_the_case(bench, "environment.json").write_text(text, encoding="utf-8")
     document = collect(bench.folder)
     to_json(document)

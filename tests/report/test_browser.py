@@ -1,4 +1,4 @@
-"""The page in a real browser, without a window: what it draws, what sorting and choosing do, and what it refuses."""
+"""The page in a headless browser: charts, sorting, selection, security."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_everything_is_drawn(page: Path, browse: Browse) -> None:
     assert "undefined" not in re.sub(r"<script.*?</script>", "", dom, flags=re.DOTALL).replace("undefined here", "")
 
 
-def test_the_time_of_a_step_is_relative_to_one_test_case_or_none(bench: Bench, page: Path, browse: Browse) -> None:
+def test_step_time_is_relative_to_a_unique_baseline(bench: Bench, page: Path, browse: Browse) -> None:
     cloud = Side("cloud", "autoregressive", [completion("The answer is B.")])
     bench.case("CloudOnly", [(None, cloud)] * 8, quantization="int8")
     page.write_text(to_html(collect(bench.folder)), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the report says is what the leaderboard says; what is damaged or missing is told."""
+"""The report's document: leaderboard values, damaged and missing files, names."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_workspace_of_several_jobs_is_one_report(bench: Bench) -> None:
     assert len(document["queries"]) == len(bench.rows)
 
 
-def test_only_of_a_model_that_worked_alone_speedup_and_tau_are_compared(bench: Bench) -> None:
+def test_speedup_and_tau_are_compared_for_single_models(bench: Bench) -> None:
     edge, cloud = (Side(side, "EagleSpecDec", [completion("B", drafting=True)]) for side in ("edge", "cloud"))
     bench.case("Asks both", [(edge, cloud)] * 8)
     bench.case("Mixed", [(edge, None), (None, cloud)] * 4)
@@ -92,7 +92,7 @@ def test_acceptance_by_position_is_the_share_of_all_drafts(bench: Bench) -> None
         (["astronomy", "college_physics", "own"], ["STEM", "own"]),
     ],
 )
-def test_categories_where_they_make_fewer_kinds(
+def test_categories_are_shown_if_they_are_fewer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: list[str], expected: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -121,7 +121,7 @@ def change(folder: Path, number: int, edit: Callable[[dict[str, Any]], object]) 
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def test_lossless_of_some_is_not_lossless_of_all(bench: Bench, folder: Path) -> None:
+def test_lossless_needs_a_comparison_of_every_answer(bench: Bench, folder: Path) -> None:
     change(folder, 3, lambda turn: turn.update(baseline=None))
     cases = {case["id"]: case for case in collect(bench.folder)["cases"]}
     case = cases.pop(folder.name)
@@ -147,7 +147,7 @@ def test_load_and_target_are_in_the_report(bench: Bench, folder: Path) -> None:
     assert environment["load.2.others"] == "0.4"
 
 
-def test_a_note_that_holds_for_many_test_cases_is_one_line(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_equal_notes_are_one_line(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     for share, config in enumerate(sorted(bench.folder.glob("*/*/config.yaml")), 70):
         load = [{"doubt": f"other programs took {share}% of the processors"}]
         (config.parent / "environment.json").write_text(json.dumps({"load": load}), encoding="utf-8")
@@ -157,7 +157,7 @@ def test_a_note_that_holds_for_many_test_cases_is_one_line(bench: Bench, capsys:
     assert "(of the first, " in line
 
 
-def test_a_damaged_line_is_told_and_costs_one_answer(bench: Bench, folder: Path) -> None:
+def test_a_damaged_line_is_noted_and_costs_one_answer(bench: Bench, folder: Path) -> None:
     lines = (folder / "answers.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (folder / "answers.jsonl").write_text("".join([lines[0], lines[1][:40] + "\n", *lines[2:]]), encoding="utf-8")
     case = case_of(bench, folder)
@@ -166,7 +166,7 @@ def test_a_damaged_line_is_told_and_costs_one_answer(bench: Bench, folder: Path)
     assert case["figures"]["Accuracy"] == 50.0, "the leaderboard's figure stands"
 
 
-def test_missing_files_are_told_and_leave_the_leaderboards_row(bench: Bench, folder: Path) -> None:
+def test_missing_files_are_noted_and_the_row_remains(bench: Bench, folder: Path) -> None:
     others = [config.parent for config in sorted(bench.folder.glob("*/*/config.yaml")) if config.parent != folder]
     for name, other in zip(("answers.jsonl", "config.yaml", "environment.json"), others, strict=True):
         (other / name).unlink()
@@ -177,7 +177,7 @@ def test_missing_files_are_told_and_leave_the_leaderboards_row(bench: Bench, fol
     assert "its folder is not in the workspace" in case["notes"][0]
 
 
-def test_without_the_data_file_what_needs_it_is_left_out_and_told(bench: Bench) -> None:
+def test_a_missing_data_file_is_noted(bench: Bench) -> None:
     bench.data.unlink()
     document = collect(bench.folder)
     assert any("questions.jsonl is not there" in note for note in document["notes"])
@@ -187,14 +187,14 @@ def test_without_the_data_file_what_needs_it_is_left_out_and_told(bench: Bench) 
     assert case["notes"] == []
 
 
-def test_changed_references_are_told(bench: Bench) -> None:
+def test_changed_references_are_noted(bench: Bench) -> None:
     rows = [choice(number, gold="C") for number in range(8)]
     bench.data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     (note,) = collect(bench.folder)["cases"][3]["notes"]
     assert "these figures differ: Accuracy 12.5 (leaderboard: 87.5)" in note
 
 
-def test_scorers_that_ask_or_run_are_not_called(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_calls_no_judge_and_runs_no_code(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def called(*_: Any) -> float:
         raise AssertionError("a report asked")
 
@@ -214,7 +214,7 @@ def test_credentials_in_addresses_are_left_out(bench: Bench, folder: Path) -> No
     assert "https://host/v1" in json.dumps(document)
 
 
-def test_names_tell_test_cases_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_test_cases_are_unique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     bench = Bench(tmp_path, [choice(0)])
     # The name that the back end had in earlier workspaces is told as the one it has.

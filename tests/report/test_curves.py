@@ -1,4 +1,4 @@
-"""Cost-quality curves: the ends, the bound, each router at every threshold, and where outcomes come from."""
+"""Cost-quality curves: ends, bound, routers at every threshold, outcomes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_routers_curve_is_its_accuracy_at_every_threshold():
     assert {tuple(point) for point in curve["points"]} == {tuple(float(f"{v:.6g}") for v in p) for p in expected}
 
 
-def test_every_router_has_one_curve():
+def test_equal_scores_of_a_router_share_a_curve():
     draw = random.Random(2)
     both = outcomes([(100.0 * draw.randint(0, 1), 100.0) for _ in range(30)])
     scores = {index: draw.random() for index in both}

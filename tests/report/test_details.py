@@ -100,7 +100,7 @@ def rows(failed: set[int] = frozenset(), differing: set[int] = frozenset(), coun
     return {index: (False, result(index), None, None) for index in range(count)}
 
 
-def test_what_is_chosen_to_be_looked_at() -> None:
+def test_choice_of_shown_queries() -> None:
     assert choose(rows(), 5) == [0, 24, 49, 74, 99]
     assert {17, 18} <= set(choose(rows(failed={17}, differing={18}), 6))
     assert len(choose(rows(failed=set(range(50))), 10)) == 10

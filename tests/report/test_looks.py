@@ -1,4 +1,4 @@
-"""How the page looks in a real browser: in a window of 1400 pixels, on a phone of 390, and on paper."""
+"""Layout of the page in a browser: 1400 pixels wide, on a phone of 390, and on paper."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_no_text_covers_another(show: Show, document: Document, size: str) -> No
             assert show(fragment, shown, **SIZES[size]).evaluate("looks.covered()") == []
 
 
-def test_what_is_drawn_of_many_test_cases(show: Show, document: Document) -> None:
+def test_charts_of_many_test_cases(show: Show, document: Document) -> None:
     page = show(**WIDE)
     marks = page.evaluate("[...document.querySelectorAll('#speed .mark')].map((n) => n.ariaLabel.split(',')[0])")
     alone = [case for case in document["cases"] if case["router"] in ("EdgeOnly", "CloudOnly")]
@@ -137,7 +137,7 @@ def test_what_is_drawn_of_many_test_cases(show: Show, document: Document) -> Non
     assert len(page.evaluate(kinds)) == 57
 
 
-def test_a_tap_tells_what_a_column_or_a_mark_means(show: Show) -> None:
+def test_a_tap_shows_a_tooltip(show: Show) -> None:
     page = show(**PHONE)
     for selector, words in (("#head-Accuracy", "score of the answers"), (".quality .term", "advantage that is kept")):
         page.tap(*page.evaluate(f"looks.to('{selector}')"))
@@ -153,7 +153,7 @@ def test_a_tap_tells_what_a_column_or_a_mark_means(show: Show) -> None:
     assert "case=" in page.evaluate("location.hash")
 
 
-def test_the_keyboard_tells_what_a_column_means(show: Show) -> None:
+def test_the_keyboard_shows_tooltips(show: Show) -> None:
     page = show(**WIDE)
     page.evaluate("document.querySelector('#column-menu summary').focus()")
     wanted = {"head-Accuracy": "score of the answers", "head-Speedup": "autoregressive"}

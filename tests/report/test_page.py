@@ -1,8 +1,9 @@
-"""The page: one file that needs nothing, and in which foreign text stays text."""
+"""The page: self-contained, foreign text stays text; errors of the command."""
 
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import re
@@ -84,3 +85,23 @@ def test_mistakes_are_one_clear_message(
     assert message in said
     assert said.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_an_unwritable_workspace_suggests_out(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+
+    def refuse(path: Path, text: str) -> None:
+        raise OSError(error, "no page here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ianvs_specdec.records.identity.write_atomically", refuse)
+        assert main(["report", str(bench.folder)]) != 0
+        told = capsys.readouterr().err
+        assert f"cannot write {bench.folder / 'report.html'}: no page here; --out FILE.html writes" in told
+        assert "Traceback" not in told
+        assert main(["report", str(bench.folder), "--out", str(tmp_path / "own.html")]) != 0
+        assert "--out" not in capsys.readouterr().err
+    assert main(["report", str(bench.folder), "--out", str(tmp_path / "own.html")]) == 0
+    assert not (bench.folder / "report.html").exists()

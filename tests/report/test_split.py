@@ -1,4 +1,4 @@
-"""The picture of split decoding: lines over the round trip, and where they cross."""
+"""Charts of split decoding: lines over the round trip, and their crossings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_line_for_each_drafter_crosses_that_of_the_plain_stream() -> None:
     assert len(beside["points"]) == 1
 
 
-def test_another_bandwidth_and_another_job_are_other_pictures() -> None:
+def test_each_bandwidth_and_job_has_its_own_chart() -> None:
     more = [
         (case(path("10ms", "1mbit"), DRAFTS), figures(4, 5, 0.05)),
         (case(path("10ms"), {**DRAFTS, "length": "fixed:2"}, job="other"), figures(4, 5, 0.05)),
@@ -75,5 +75,5 @@ def test_another_bandwidth_and_another_job_are_other_pictures() -> None:
         case([1], DRAFTS),
     ],
 )
-def test_what_is_no_split_decoding_is_left_out(one: Case) -> None:
+def test_other_test_cases_are_left_out(one: Case) -> None:
     assert grids([one], [figures(4, 5, 0.05)]) == []

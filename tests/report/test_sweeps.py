@@ -52,7 +52,7 @@ def test_a_jobs_own_sweep_is_in_the_report_with_its_intervals(bench: Bench) -> N
         assert point["goodput"][0] == row["slo_goodput"]
 
 
-def test_a_sweep_that_is_named_is_there_for_all_jobs(bench: Bench, tmp_path: Path) -> None:
+def test_a_given_sweep_belongs_to_all_jobs(bench: Bench, tmp_path: Path) -> None:
     sweep(tmp_path / "elsewhere")
     assert main(["report", str(bench.folder), "--load", str(tmp_path / "elsewhere"), "--json", "all.json"]) == 0
     (found,) = json.loads(Path("all.json").read_text())["load"]

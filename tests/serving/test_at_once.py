@@ -87,7 +87,7 @@ def test_what_no_memory_holds_is_refused_and_the_others_go_on(endless: Path, tmp
         refused = start(server, (1 << 31) - 1).getresponse()
         told = json.loads(refused.read())["error"]
         assert (refused.status, told["code"]) == (400, "context_length_exceeded")
-        assert "MB are there for all requests: shorten the prompt, or lower max_tokens" in told["message"]
+        assert "MB are available: shorten the prompt, or lower max_tokens" in told["message"]
         server.wait_for(in_flight=1, sequences=1)
         running.close()
         gone(server)

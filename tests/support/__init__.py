@@ -1,1 +1,1 @@
-"""What tests of several rooms share: small models, servers that misbehave on purpose, workspaces, and public files."""
+"""Helpers of the tests: small models, fake servers, workspaces, public files."""

@@ -1,4 +1,4 @@
-"""A server whose replies a test writes: a function of the prompt and of how many requests came before it."""
+"""A server with scripted replies, which depend on the prompt and the number of earlier requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from tests.support.servers import Listener, response, scripted
 
 Reply = Callable[[str, int], bytes | None]
-"""Whole bytes of a response; None drops the connection."""
+"""Bytes of a whole response; None drops the connection."""
 
 
 def answer(text: str, *, tokens: int = 3, reason: str = "stop", status: str = "200 OK", **fields: Any) -> bytes:
@@ -60,7 +60,7 @@ Serve = Callable[[Reply], ScriptedAPI]
 
 @contextmanager
 def serving() -> Iterator[Serve]:
-    """Starts servers, and ends them."""
+    """A function that starts servers; they are closed at the end."""
     with ExitStack() as servers:
 
         def start(reply: Reply) -> ScriptedAPI:

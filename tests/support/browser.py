@@ -1,4 +1,4 @@
-"""A real browser without a window, driven through the pipe of its own debugging protocol: keys, taps, pictures."""
+"""A headless browser, driven by the Chrome DevTools protocol through a pipe."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 PATIENCE = 60.0
-"""Seconds that a reply may take: a page of 5 MB on a busy machine draws in about five."""
+"""Timeout of a reply in seconds: a page of 5 MB renders in about five on a busy machine."""
 
-# The browser reads commands from descriptor 3 and replies on 4, which nothing else here may hold by chance.
+# The browser reads commands from descriptor 3 and replies on 4.
 _LAUNCH = (
     "import fcntl, os, sys; ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]];"
     "os.dup2(ends[0], 3); os.dup2(ends[1], 4); os.execv(sys.argv[3], sys.argv[3:])"
@@ -35,12 +35,12 @@ KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "Space": 32, "ArrowDown": 40}
 
 
 def find_browser() -> str | None:
-    """The Chromium of this machine, or the one in SPECDEC_CHROMIUM; None where there is none."""
+    """The Chromium in SPECDEC_CHROMIUM or of this machine; None without one."""
     return os.environ.get("SPECDEC_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 class Browser:
-    """One process of the browser with one page."""
+    """A browser process with one page."""
 
     def __init__(self, program: str, profile: Path) -> None:
         commands, self._to = os.pipe()
@@ -63,7 +63,7 @@ class Browser:
         self.send("Runtime.enable")
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """A command of the protocol and its result. Raises AssertionError where the browser refuses or is silent."""
+        """Send a command; returns its result. Raises AssertionError on an error or without a reply."""
         self._last += 1
         message = {"id": self._last, "method": method, "params": parameters}
         if self._session:
@@ -78,7 +78,7 @@ class Browser:
         raise AssertionError(f"{method}: no reply")
 
     def wait_for(self, event: str) -> None:
-        """Read on until the page reports the event."""
+        """Wait until the page reports the event."""
         assert any(message.get("method") == event for message in self._messages()), f"no {event}"
 
     def _messages(self) -> Iterator[dict[str, Any]]:
@@ -99,7 +99,7 @@ class Browser:
     def close(self) -> None:
         for end in (self._to, self._from):
             os.close(end)
-        # Without its pipe the browser ends by itself.
+        # The browser ends when its pipe is closed.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(20)
         self._process.kill()
@@ -110,10 +110,10 @@ class Browser:
     def open(
         self, page: Path, fragment: str = "", *, width: int = 1400, height: int = 900, phone: bool = False
     ) -> None:
-        """Load a file in a window of so many CSS pixels; a phone has a touch screen. Scroll bars take no room."""
+        """Load a file in a window of this size in CSS pixels; a phone has a touch screen. Scroll bars take no space."""
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self.send("Emulation.setTouchEmulationEnabled", enabled=phone)
-        # What would glide is there at once.
+        # Disable animations.
         self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
         self.send("Page.navigate", url="about:blank")
         self.wait_for("Page.loadEventFired")
@@ -122,7 +122,7 @@ class Browser:
         assert not self.failures, self.failures
 
     def evaluate(self, script: str) -> Any:
-        """The value of an expression, or of a function's body with ``return``, in the page."""
+        """Evaluate an expression, or a function body with ``return``, in the page."""
         body = script if "return " in script else f"return ({script})"
         found = self.send(
             "Runtime.evaluate", expression=f"(async () => {{ {body} }})()", returnByValue=True, awaitPromise=True
@@ -137,12 +137,12 @@ class Browser:
         self.send("Input.dispatchKeyEvent", type="keyUp", **about)
 
     def tap(self, x: float, y: float) -> None:
-        """A finger's tap at a place in the window."""
+        """Tap at a position in the window."""
         self.send("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
         self.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
     def pdf(self) -> bytes:
-        """The page as it is printed, on A4."""
+        """The page printed on A4."""
         return base64.b64decode(
             self.send("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, printBackground=True)["data"]
         )

@@ -1,4 +1,4 @@
-"""Connections that a test leaves open are closed with it."""
+"""Close connections that a test leaves open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ianvs_specdec.net.http import Client
 
 @contextmanager
 def closing_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Close every client that is made meanwhile, and with it the connections that it keeps for further requests."""
+    """Close every client that is created within the context, and its kept connections."""
     made: list[Client] = []
     original = Client.__init__
 

@@ -1,4 +1,4 @@
-"""A cost table by which times can be worked out by hand."""
+"""A cost table with which times can be computed by hand."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from ianvs_specdec.engine.costs import CostTable, Grid
 
 STEP, ROW, TOKEN, PROMPT, PROMPT_ROW, LEVEL = 0.010, 0.001, 1e-6, 0.020, 1e-4, 0.002
-"""Seconds: of a step, of each row more, of a token of context; of reading, of each row; of each drafted token."""
+"""Seconds per step, additional row, token of context, prompt step, prompt row, drafted token."""
 
 
 def simple(draft: bool = True, **changes: Any) -> CostTable:
-    """Everything is linear, so that the knots say all."""
+    """A linear table."""
     step = Grid((1, 101), (0, 1000), ((STEP, STEP + 1000 * TOKEN), (STEP + 100 * ROW, STEP + 100 * ROW + 1000 * TOKEN)))
     prompt = Grid((0, 100), (0,), ((PROMPT,), (PROMPT + 100 * PROMPT_ROW,)))
     drafts = Grid((1, 2), (0, 10), ((0.0, 10 * LEVEL), (0.0, 10 * LEVEL))) if draft else None

@@ -1,4 +1,4 @@
-"""A chat completions API that keeps count of what it is asked."""
+"""A chat completions API that counts its requests."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ class Ask:
 
 
 class CountingAPI(ThreadingHTTPServer):
-    """A chat completions API whose answers are a function of the prompt, and which knows what it was asked.
+    """A chat completions API that records its requests.
 
-    Every answer names the fingerprint of its prompt, so an answer tells which prompt it belongs to. ``slow``: seconds
-    between its three pieces. ``dies_at``: from this request on (counted from 0) it misbehaves as ``death`` says:
-    "cut" (drops the connection in mid-answer), "hang", "close" (stops listening), or an HTTP status whose message
-    repeats the request's Authorization header.
+    Every answer contains the fingerprint of its prompt. ``slow``: seconds between its three pieces. ``dies_at``: number
+    of the request (from 0) at which it begins to misbehave. ``death``: "cut" (drops the connection during the answer),
+    "hang", "close" (stops listening), or an HTTP status whose message repeats the Authorization header.
     """
 
     daemon_threads = True
@@ -57,13 +56,13 @@ class CountingAPI(ThreadingHTTPServer):
             return len(self.asked) - 1
 
     def stop(self) -> None:
-        """Answer nobody any more; may be called twice."""
+        """Stop answering. Idempotent."""
         self.closing.set()
         self.shutdown()
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that are killed in mid-request are part of the tests."""
+        """Clients that are killed during a request are expected."""
 
 
 @contextmanager

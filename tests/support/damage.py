@@ -1,4 +1,4 @@
-"""Copies of model folders with something wrong in them."""
+"""Damaged copies of model folders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def copy_of(model: Path, folder: Path) -> Path:
-    """A copy, which replaces what is there."""
+    """A copy of ``model``, which replaces ``folder``."""
     shutil.rmtree(folder, ignore_errors=True)
     return Path(shutil.copytree(model, folder))
 
@@ -30,7 +30,7 @@ def with_weights(model: Path, folder: Path, edit: Callable[[Tensors], object]) -
 
 
 def with_config(model: Path, folder: Path, **values: Any) -> Path:
-    """A copy with other ``values`` in its config.json; one that is the class ``Raw`` is written as it stands."""
+    """A copy with other ``values`` in its config.json. A ``Raw`` value is written verbatim."""
     copy_of(model, folder)
     path = folder / "config.json"
     config = {**json.loads(path.read_text(encoding="utf-8")), **values}
@@ -39,7 +39,7 @@ def with_config(model: Path, folder: Path, **values: Any) -> Path:
 
 
 class Raw(str):
-    """JSON that no Python value writes, such as 1e999."""
+    """Literal JSON that no Python value yields, such as 1e999."""
 
 
 def _written(config: Mapping[str, Any]) -> str:

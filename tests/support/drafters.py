@@ -1,4 +1,4 @@
-"""Every method in the shapes it comes in, with heads, datastores and draft models made for a given model."""
+"""All variants of every method, with heads, datastores and draft models created for a given model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ianvs_specdec import drafters, lengths
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "decoding.md"
-"""The page that shows a drafter of one's own."""
+"""The page with an example of a custom drafter."""
 
 CASES = {
     "autoregressive": ("autoregressive", {}),
@@ -39,19 +39,19 @@ CASES = {
     "dflash": ("dflash", {"head": "dflash"}),
     "own": ("own", {"drafter": "bigrams", "drafter_options": {"longest": 4}}),
 }
-"""Label -> method and options; those that are files or folders are named as ``Workshop`` makes them."""
+"""Label -> method and options. Files and folders are named as in ``Workshop``."""
 
 DEEP = {"eagle3", "eagle3-chain"}
 """Cases for targets of at least seven layers."""
 
 DRAWING = {"draft_model", "draft_model-tree", "eagle-static", "eagle-chain", "eagle3-chain", "dflash"}
-"""Cases in which drafts are drawn at random, and come with the distribution they were drawn from."""
+"""Cases whose drafts are sampled and have a distribution."""
 
 
 @dataclass
 class Workshop:
-    """Makes what methods need for ``model`` in ``folder``, each thing once. ``ready`` holds what is there already;
-    ``texts`` are token sequences that the model would say, for datastores and predictions."""
+    """Creates the files of methods for ``model`` in ``folder``. ``ready``: existing ones. ``texts``: token sequences
+    that the model would generate, for datastores and predictions."""
 
     model: object
     folder: object
@@ -123,7 +123,7 @@ class Workshop:
         return saved(folder, "pytorch_model.bin", tensors, {**self.head_config, "draft_vocab_size": draft})
 
     def dflash(self, folder, layers=2, **changes):
-        """Two layers over the outputs of the target's first and last but one, in blocks of five."""
+        """Two layers over the outputs of the target's first and penultimate layers, in blocks of five."""
         h, random = self.hidden, Random()
         tensors = {"fc.weight": random(h, 2 * h), "hidden_norm.weight": torch.ones(h), "norm.weight": torch.ones(h)}
         for layer in range(layers):
@@ -151,21 +151,20 @@ class Workshop:
 
 
 def shown_drafter(file):
-    """The class and the line of the registry that ``PAGE`` shows: the class is saved in ``file``. Returns what names
-    it, "file:Class"."""
+    """Save the class on ``PAGE`` to ``file``; returns "file:Class"."""
     code = shown_code()[0]
     file.write_text(code, encoding="utf-8")
     return f"{file}:{re.findall('class ([A-Za-z]+)', code)[0]}"
 
 
 def shown_code():
-    """The pieces of Python about a drafter of one's own on ``PAGE``: first the class."""
+    """The Python code about custom drafters on ``PAGE``, the class first."""
     shown = PAGE.read_text(encoding="utf-8").partition("## A drafter of your own")[2]
     return re.findall(r"```python\n(.*?)```", shown, flags=re.DOTALL)
 
 
 def noisy(model, amount):
-    """A copy of ``model`` with noise on its weights, ``amount`` times as large as they are."""
+    """A copy of ``model`` with noise on its weights, of ``amount`` times their standard deviation."""
     draft = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -176,7 +175,7 @@ def noisy(model, amount):
 
 
 class Random:
-    """Tensors of random numbers, the same ones each time."""
+    """Reproducible random tensors."""
 
     def __init__(self):
         self._generator = torch.Generator().manual_seed(0)

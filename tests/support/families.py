@@ -1,4 +1,4 @@
-"""Tiny random models of the families that the native step computes, so small that windows, caps and lengths matter."""
+"""Tiny random models of the families of the native step, so small that windows, caps and lengths matter."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def family_model(name: str, seed: int = 0, **overrides: Any) -> Any:
-    """A random float32 causal LM, norms and biases random too."""
+    """A random float32 causal LM, including norms and biases."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     model_type, settings = FAMILIES[name]

@@ -1,4 +1,4 @@
-"""Hugging Face folders to export: random models of a few thousand weights, and tokenizers of every kind."""
+"""Hugging Face folders to export: small random models, and tokenizers of every kind."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3Moe",
         {**_EXPERTS, "norm_topk_prob": True, "head_dim": 32, "moe_intermediate_size": 64},
     ),
-    # llama.cpp expects as many heads of keys as of queries.
+    # llama.cpp expects equal numbers of query and key heads.
     "olmoe": ("Olmoe", {**_EXPERTS, "num_key_value_heads": 4}),
     "gemma2": ("Gemma2", {**_GEMMA, "attn_logit_softcapping": 20.0, "final_logit_softcapping": 15.0}),
     "gemma3": ("Gemma3Text", {**_GEMMA, "layer_types": ["full_attention", "sliding_attention"], **_rope_by_layer()}),
@@ -141,7 +141,7 @@ def split_then_bytes(pattern: str) -> Any:
 
 
 def sentencepiece(*, prefix: bool) -> Any:
-    """A tokenizer as Llama 2 has it: BPE over words that begin with U+2581, unknown characters as bytes."""
+    """A tokenizer like Llama 2's: BPE over words that begin with U+2581, unknown characters as bytes."""
     trainer = trainers.BpeTrainer(
         vocab_size=700,
         special_tokens=["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256))],

@@ -1,4 +1,4 @@
-"""A disk that is really full: no file of the process may become larger than it may."""
+"""A full disk, emulated by a limit on file sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def files_end_at(size: int) -> Iterator[None]:
-    """Writes beyond ``size`` bytes of a file are cut off there, and fail from there on, as on a full disk."""
+    """Writes beyond ``size`` bytes of a file are truncated and then fail, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))

@@ -1,4 +1,4 @@
-"""A user's working folder with a copy of the example in it, and the command ``ianvs``."""
+"""A working folder with a copy of the example, and the command ``ianvs``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALGORITHMS = {
     "OracleRouter": "oracle-router",
 }
 TRAINED = {"LearnedRouter": "learned-router", "BudgetRouter": "budget-router", "CascadeRouter": "cascade-router"}
-"""Algorithms whose routers were trained for the models that the example comes with."""
+"""Algorithms whose routers were trained for the shipped models."""
 TIMINGS = (
     *("Time to First Token", "Internal Token Latency", "Latency", "Chunk Gap", "Throughput", "Speedup"),
     *("Routing Overhead", "Goodput"),
@@ -36,14 +36,14 @@ TIMINGS = (
 UNREPEATABLE = ("rank", "time", "url")
 """Columns that differ between two equal runs: ``rank`` since Throughput breaks ties."""
 UNSET = ("IANVS_", "RESULT_SAVED_URL", "OPENAI_", "BACKEND_TYPE", "model_path")
-"""Beginnings of the names of environment variables that a user's shell does not have."""
+"""Prefixes of environment variables to remove."""
 LONGEST = 300.0
-"""Seconds after which a command is given up; no test depends on how long one takes."""
+"""Timeout of a command in seconds."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended."""
+    """Result of a command."""
 
     code: int
     stdout: str
@@ -59,10 +59,10 @@ class Outcome:
 
 
 class Run:
-    """A running ``ianvs``. Its output goes to files, which do not fill up as pipes do when nobody reads.
+    """A running ``ianvs``. Its output goes to files, which cannot block like pipes.
 
-    It is a fork of a process that has imported everything already, what local ``models`` need as well; ``cold``: it is
-    started as a user starts it.
+    It is a fork of a process that has imported everything, with ``models`` also the modules of local models. ``cold``:
+    a new process.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Run:
         return Outcome(code, self._outputs[0].read_text(encoding="utf-8"), self.stderr)
 
     def kill(self) -> bool:
-        """End it without warning; whether it was still alive."""
+        """Kill it; returns whether it was alive."""
         self.process.kill()
         return self.process.wait(LONGEST) == -signal.SIGKILL
 
@@ -103,29 +103,29 @@ class Run:
         self.process.send_signal(signal.SIGINT)
 
     def wait_for(self, happened: Callable[[], bool]) -> None:
-        """Wait until something has happened, or the command has ended."""
+        """Wait until ``happened()``, or the command has ended."""
         deadline = time.monotonic() + LONGEST
         while not happened() and self.process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.002)
 
 
 def command() -> list[str]:
-    """The console script beside this interpreter, or the module behind it."""
+    """The console script of this environment, or its module."""
     script = shutil.which("ianvs", path=os.path.dirname(sys.executable))
     return [script] if script and os.name == "posix" else [sys.executable, "-m", "core.cmd.start"]
 
 
 def listed(values: Sequence[str]) -> str:
-    """A list as the example's files write it."""
+    """A YAML list as in the example's files."""
     return "".join(f"              - {json.dumps(value)}\n" for value in values)
 
 
 VALUES = r'(type: "{}"\n(?:.*\n)*?        - {}:\n(?:.*\n)*?            values:\n)(?:              - .*\n)+'
-"""The values of a module's hyperparameter."""
+"""Regular expression for the values of a module's hyperparameter."""
 
 
 class Workplace:
-    """The folder in which a user starts ``ianvs``. Files are edited as a user would edit them, comments and all."""
+    """The folder in which a user starts ``ianvs``. Edits keep comments, as a user's would."""
 
     def __init__(self, root: Path, home: Path) -> None:
         self.root = root
@@ -141,7 +141,7 @@ class Workplace:
         for part in ("testenv", "testalgorithms"):
             shutil.copytree(EXAMPLE / part, self.example / part, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(EXAMPLE / "benchmarkingjob.yaml", self.example)
-        # What needs no draft head and no trained router, since most tests bring models of their own.
+        # Methods without a draft head or trained router, since most tests use other models.
         self.backends("autoregressive", "PromptLookup")
         self.algorithms(*ALGORITHMS)
 
@@ -176,7 +176,7 @@ class Workplace:
         path.write_text(before + kind + after, encoding="utf-8")
 
     def algorithms(self, *routers: str) -> None:
-        """Take all other algorithms out of the job."""
+        """Remove all other algorithms from the job."""
         path = self.example / "benchmarkingjob.yaml"
         text = path.read_text(encoding="utf-8")
         for router, name in (ALGORITHMS | TRAINED).items():
@@ -197,7 +197,7 @@ class Workplace:
         self.testenv(train_data=str(path), test_data=str(path))
 
     def testenv(self, **values: str) -> None:
-        """Set keys of the test environment, wherever they stand in it."""
+        """Set keys of the test environment, at any level."""
         path = self.example / "testenv" / "testenv.yaml"
         text = path.read_text(encoding="utf-8")
         for key, value in values.items():

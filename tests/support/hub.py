@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face hub, of which the client knows by ``HF_ENDPOINT``: one data set, from a folder."""
+"""A fake Hugging Face hub (``HF_ENDPOINT``) with one data set, from a folder."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class _Hub(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def do_POST(self) -> None:
-        asked = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode()).get("paths", [])
-        known = [self.folder / path for path in asked]
+        paths = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode()).get("paths", [])
+        known = [self.folder / path for path in paths]
         self._json([self._entry(path) for path in known if path.exists()])
 
     def _tree(self, folder: Path, recursive: bool) -> Iterator[dict[str, Any]]:
@@ -77,7 +77,7 @@ class _Hub(BaseHTTPRequestHandler):
 
 @contextmanager
 def hub(name: str, folder: Path) -> Iterator[str]:
-    """Serve ``folder`` as the data set ``name``; the address to put into ``HF_ENDPOINT``."""
+    """Serve ``folder`` as the data set ``name``; returns the address for ``HF_ENDPOINT``."""
     handler = type("Hub", (_Hub,), {"name": name, "folder": folder})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)

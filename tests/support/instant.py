@@ -1,4 +1,4 @@
-"""A back end that answers at once, for tests of what is around it."""
+"""A back end that answers immediately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job's journal holds, as ``specdec journal export`` writes it."""
+"""Content of a job's journal, as of ``specdec journal export``."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def text(job: Path) -> str:
 
 
 def change(job: Path, statement: str) -> None:
-    """Do to a journal what SQL says."""
+    """Execute an SQL statement on a journal."""
     with closing(sqlite3.connect(job / FILE_NAME)) as connection, connection:
         connection.execute(statement)

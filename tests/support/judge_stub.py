@@ -1,4 +1,4 @@
-"""A judge behind an OpenAI-compatible API, whose judgments are a function of what it is asked."""
+"""A fake judge with an OpenAI-compatible API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JudgeStub(ThreadingHTTPServer):
         return [body["messages"][-1]["content"] for body in self.bodies]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that gives up is part of the tests."""
+        """Disconnecting clients are expected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -52,15 +52,15 @@ class _Handler(BaseHTTPRequestHandler):
             stub.keys.append(self.headers.get("Authorization", ""))
         if stub.meeting is not None:
             stub.meeting.wait(60)
-        said = stub.judgment(body["messages"][-1]["content"])
-        if isinstance(said, int):
-            self._reply(said, "application/json")
+        judgment = stub.judgment(body["messages"][-1]["content"])
+        if isinstance(judgment, int):
+            self._reply(judgment, "application/json")
             error = {"error": {"message": f"refused: {self.headers.get('Authorization')}"}}
             self.wfile.write(json.dumps(error).encode())
             return
         self._reply(200, "text/event-stream")
-        tokens = len(said.split())
-        self._event(choices=[{"index": 0, "delta": {"content": said}, "finish_reason": None}])
+        tokens = len(judgment.split())
+        self._event(choices=[{"index": 0, "delta": {"content": judgment}, "finish_reason": None}])
         self._event(choices=[{"index": 0, "delta": {}, "finish_reason": "stop"}])
         self._event(usage={"prompt_tokens": 9, "completion_tokens": tokens, "total_tokens": 9 + tokens})
         self.wfile.write(b"data: [DONE]\n\n")

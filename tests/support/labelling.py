@@ -1,4 +1,4 @@
-"""A folder in which ``specdec route label`` is run."""
+"""A folder for ``specdec route label``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import pytest
 
 from ianvs_specdec.commands.cli import main
 from tests.support.api_server import ScriptedAPI, answer
+from tests.support.jsonl import read_jsonl
 
 LETTERS = {"edge": "ABBA", "cloud": "BBBA"}
-"""What the models choose for the questions 0 to 3; B is right."""
+"""The models' choices for questions 0 to 3; B is right."""
 
 
 def question(number: int, answer: Any = "B", **fields: Any) -> dict[str, Any]:
-    asked = {"turns": [f"Question {number}?"], "id": f"q{number}", "group": "g", "scorer": "choice", **fields}
-    return {"question": asked, "answer": answer}
+    question = {"turns": [f"Question {number}?"], "id": f"q{number}", "group": "g", "scorer": "choice", **fields}
+    return {"question": question, "answer": answer}
 
 
 def letters(api: ScriptedAPI, prompt: str, number: int) -> bytes:
@@ -42,7 +43,7 @@ class Place:
             given = {"model": side, "backend": "api", "api_base_url": api.url, "api_retries": 0, **values}
             if side == "cloud":
                 given |= {"price_prompt": 100.0, "price_completion": 1000.0}
-            # YAML has JSON in it.
+            # JSON is valid YAML.
             lines = (f"{key}: {json.dumps(value)}\n" for key, value in given.items())
             (self.folder / f"{side}.yaml").write_text("".join(lines), encoding="utf-8")
 
@@ -53,11 +54,11 @@ class Place:
     def label(self, *more: str) -> tuple[list[dict[str, Any]], str, str]:
         """The lines written, standard output, standard error."""
         assert main(self.arguments(*more)) == 0
-        said = self._capsys.readouterr()
-        return [json.loads(line) for line in self.out.read_text(encoding="utf-8").splitlines()], said.out, said.err
+        captured = self._capsys.readouterr()
+        return read_jsonl(self.out), captured.out, captured.err
 
     def refused(self, *more: str, code: int = 2) -> str:
-        """The last line of standard error of a command that fails, and writes nothing."""
+        """The last line of standard error of a command that fails without writing files."""
         assert main(self.arguments(*more)) == code
         assert not self.out.exists()
         assert not [path for path in self.out.parent.iterdir() if path.suffix != ".journal"]

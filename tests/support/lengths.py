@@ -9,7 +9,7 @@ from ianvs_specdec.engine import FinishedStep, Load, RequestStep, Stats
 
 
 class ScriptedLength:
-    """Asks ``choose`` before every step of a request: its ``Stats`` and how many steps it has finished."""
+    """Budgets from ``choose(stats, finished_steps)``, which is called before every step of a request."""
 
     def __init__(self, choose: Callable[[Stats, int], int], confidence: float = 0.0) -> None:
         self._choose, self.confidence = choose, confidence
@@ -29,8 +29,8 @@ def running(count: int) -> Load:
 
 
 def stepped(length, load, accepted, seconds=1.0, prompt_rows=0):
-    """The budgets that ``length`` gives; then it is told a step in which each request accepted ``accepted`` tokens, as
-    far as they were drafted, and that took ``seconds``: a number, or what a number of draft tokens takes."""
+    """The budgets of ``length``, which then learns a step in which each request accepted up to ``accepted`` tokens.
+    ``seconds``: duration of the step, or a function of the number of draft tokens."""
     budgets = length.budgets(load)
     requests = []
     for stats, budget in zip(load.running, budgets, strict=True):

@@ -1,4 +1,4 @@
-"""A stand-in for guidellm, which answers by a rule and leaves a report in guidellm's form, and a server for it."""
+"""A fake guidellm, which writes a report in guidellm's format from a rule, and a fake server for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 GUIDELLM = '''
-"""Reads the scenario and the arrivals as guidellm does; waits for nothing."""
+"""Reads the scenario and the arrivals as guidellm does, without waiting."""
 import json, os, sys, urllib.request
 
 spec = json.load(open(sys.argv[sys.argv.index("--config") + 1]))["spec"]
@@ -43,8 +43,8 @@ for index, row in enumerate(rows):
         last = first + pause * (tokens - 1)
         times |= {"first_token_iteration": first, "last_token_iteration": last, "request_end": last}
         request["info"]["status"] = "completed"
-        said = row["messages"][-1]["content"] + rule["text"]
-        request |= {"prompt_tokens": 5, "output_tokens": tokens, "output": said}
+        output = row["messages"][-1]["content"] + rule["text"]
+        request |= {"prompt_tokens": 5, "output_tokens": tokens, "output": output}
         groups["successful"].append(request)
 json.dump({"benchmarks": [{"requests": groups}]}, open(spec["outputs"][0]["path"], "w"))
 urllib.request.build_opener(urllib.request.ProxyHandler({})).open(base + "/ended")
@@ -52,7 +52,7 @@ urllib.request.build_opener(urllib.request.ProxyHandler({})).open(base + "/ended
 
 
 class Stub(ThreadingHTTPServer):
-    """A server in name: it tells the rule by which the stand-in answers. ``rounds`` counts those that were driven."""
+    """A fake server with the rule of the fake guidellm. ``rounds``: number of rounds so far."""
 
     daemon_threads = True
 
@@ -80,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         pages = {"/v1/models": json.dumps({"data": [{"id": "m"}]}), "/rule": json.dumps(stub.rule)}
         text = {**pages, "/metrics": stub.page, "/ended": ""}.get(self.path)
         if text is None or (self.path == "/v1/models" and stub.rounds > stub.dies_after):
-            # A server that is gone says nothing.
+            # A stopped server does not answer.
             self.close_connection = True
             return
         self.send_response(200)
@@ -103,7 +103,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
 
 @pytest.fixture
 def guidellm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The stand-in in place of guidellm."""
+    """Replace guidellm by the fake."""
     package = tmp_path / "packages" / "guidellm"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")

@@ -41,7 +41,7 @@ MELLUM = {"eh_proj": "fc", "enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_no
 
 
 def build_mtp(folder, family, layers=1, seed=0, **overrides):
-    """A random model of a family with as many MTP layers, in the names of published checkpoints."""
+    """A random model with MTP layers, with tensor names of published checkpoints."""
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.modeling_layers import MtpModel
 
@@ -53,7 +53,7 @@ def build_mtp(folder, family, layers=1, seed=0, **overrides):
         if weight.dim() > 1:
             torch.nn.init.normal_(weight, std=0.3)
     with torch.no_grad():
-        # What comes next depends on the last token above all, here and there, so that drafts are often right.
+        # The next token depends mostly on the last one in both, so that drafts are often right.
         for name, weight in [*model.named_parameters(), *mtp.layers.named_parameters()]:
             if "o_proj" in name or "down_proj" in name:
                 weight.mul_(BRANCHES)

@@ -15,7 +15,7 @@ FOLDERS = {"eagle-llm": "venv-eagle", "lade": "venv-lade"}
 
 
 def package_python(package: str) -> Path:
-    """The Python of a package's environment; the test is skipped where there is none."""
+    """The Python of a package's environment; skips the test without one."""
     home = ENVIRONMENTS / FOLDERS[package]
     python = home / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     if not python.exists():

@@ -1,4 +1,4 @@
-"""What a server tells its page ``/ui``."""
+"""Events of a server for its page ``/ui``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
 
 
 def rows_of(address: str, requests: int) -> list[dict[str, Any]]:
-    """What a page knows when it has heard the end of so many requests."""
+    """The rows of the page after the end of ``requests`` requests."""
     rows: dict[int, dict[str, Any]] = {}
     with requested(address, "/ui/events") as response:
         for event in events(response):

@@ -1,4 +1,4 @@
-"""Where things are: the project, its example, and public files that are not part of it."""
+"""Paths of the project, its example, and public files outside it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHARED = Path(os.environ.get("SPECDEC_SHARED") or ROOT.parent / "shared")
 
 
 def shared_file(*parts: str) -> Path:
-    """A file or folder of ``SHARED``; the test is skipped where it is not there."""
+    """A file or folder in ``SHARED``; skips the test if it is missing."""
     path = SHARED.joinpath(*parts)
     if not path.exists():
         pytest.skip(f"needs {path}; the environment variable SPECDEC_SHARED names another folder")

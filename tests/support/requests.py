@@ -1,4 +1,4 @@
-"""Requests for an engine over a tiny model, and what each of them writes alone."""
+"""Requests for an engine with a tiny model, and their outputs when run alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = {"native": NativeTarget, "fused": FusedTarget, "transformers": HuggingFa
 
 
 def target_of_kind(kind: str, model: Any) -> Target:
-    """One of ``KINDS`` for ``model``; skips the test where it was not built."""
+    """One of ``KINDS`` for ``model``; skips the test without the native step."""
     if kind == "native" and library.unavailable_reason() is not None:
         pytest.skip(library.unavailable_reason())
     target = KINDS[kind](model)
@@ -43,7 +43,7 @@ def request_of(target, prompt, sampling=GREEDY, drafter=None, **settings):
 
 
 def decoded(target, drafter, length, prompt, sampling, **settings):
-    """One request's result, with a length by its name and no tokens that end it but those given."""
+    """Decode one request. ``length`` may be a name; by default no token ends the output."""
     length = lengths.create(length) if isinstance(length, str) else length
     return decode(target, drafter, length, prompt, sampling, **{"eos_ids": [], **settings})
 
@@ -54,7 +54,7 @@ def alone(target, prompt, sampling=GREEDY):
 
 
 def run(engine, *requests):
-    """All that are over, in the order in which they ended."""
+    """Run the engine; returns the requests in the order of their ends."""
     for request in requests:
         engine.add(request)
     over = []
@@ -64,6 +64,6 @@ def run(engine, *requests):
 
 
 def results(engine, *requests):
-    """What came of each, in the order in which they were given."""
+    """The results, in the order of the requests."""
     run(engine, *requests)
     return [request.result() for request in requests]

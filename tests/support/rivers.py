@@ -76,10 +76,10 @@ def values(document: dict[str, Any], name: str) -> dict[str, float]:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object, out: Path) -> str:
-    """The one line that is said; nothing is written."""
+    """The only line of the output; no file is written."""
     assert main(["route", "eval", *map(str, arguments), "-o", str(out), "--resamples", "100"]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.count("\n") == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
     assert not out.exists()
-    return told.err
+    return captured.err

@@ -1,4 +1,4 @@
-"""Servers for tests of the client: one that answers by a script of bytes, and a relay that counts what passes it."""
+"""Servers for tests of clients: one that sends scripted bytes, and a relay that counts bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Serve = Callable[[socket.socket], None]
 
 
 class Listener:
-    """Accepts connections on the loopback and serves each in a thread."""
+    """Accepts connections on the loopback interface and serves each in a thread."""
 
     def __init__(self, serve: Serve) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -37,7 +37,7 @@ class Listener:
             try:
                 self._serve(connection)
             except OSError:
-                # The client has gone, as it may.
+                # The client has disconnected.
                 return
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ class Listener:
 
 
 class Relay(Listener):
-    """Passes everything on to another port; ``up`` and ``down`` are the bytes that passed its client's sockets."""
+    """A relay to another port. ``up``, ``down``: bytes at its client's sockets."""
 
     def __init__(self, port: int) -> None:
         self.up = self.down = 0
@@ -76,7 +76,7 @@ class Relay(Listener):
 
 
 def secured(serve: Serve, certificate: Path, key: Path) -> Serve:
-    """``serve`` behind TLS."""
+    """``serve`` with TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
 
@@ -88,7 +88,7 @@ def secured(serve: Serve, certificate: Path, key: Path) -> Serve:
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """A self-signed certificate for the loopback, and its key. Raises FileNotFoundError without openssl."""
+    """A self-signed certificate for the loopback interface, and its key. Raises FileNotFoundError without openssl."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     subprocess.run(
         [
@@ -103,7 +103,7 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
 
 
 def read_request(connection: socket.socket) -> tuple[str, bytes] | None:
-    """Head and body of a request; None when the client has ended."""
+    """Head and body of a request; None at the end of the connection."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = connection.recv(1 << 16)
@@ -119,7 +119,7 @@ def read_request(connection: socket.socket) -> tuple[str, bytes] | None:
 
 
 def scripted(reply: Callable[[str, bytes], bytes | None]) -> Serve:
-    """Answers requests on a connection until ``reply`` (of head and body) gives None."""
+    """Answer requests on a connection until ``reply(head, body)`` returns None."""
 
     def serve(connection: socket.socket) -> None:
         while (request := read_request(connection)) is not None:
@@ -132,7 +132,7 @@ def scripted(reply: Callable[[str, bytes], bytes | None]) -> Serve:
 
 
 def response(body: bytes, *, status: str = "200 OK", headers: str = "", chunked: int = 0) -> bytes:
-    """A response, in pieces of ``chunked`` bytes or with its length told."""
+    """A response, in chunks of ``chunked`` bytes or with a content length."""
     if not chunked:
         return f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode("latin-1") + body
     pieces = [body[index : index + chunked] for index in range(0, len(body), chunked)]

@@ -1,4 +1,4 @@
-"""A client of a verifier that says whatever it is told to."""
+"""A scripted client of a verifier."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def opening(**changes):
 
 
 class Client:
-    """Says whatever it is told to."""
+    """Sends arbitrary messages."""
 
     def __init__(self, address, token=""):
         self._said = queue.SimpleQueue()
@@ -55,7 +55,7 @@ class Client:
 
 @contextmanager
 def clients(verifier):
-    """Makes clients of ``verifier``, with the first token or another. Afterwards they and their sessions are gone."""
+    """Create clients of ``verifier``, by default with the first token. Closes them and their sessions."""
     made = []
 
     def new(token=TOKENS[0]):

@@ -33,7 +33,7 @@ class StubServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that gives up is part of the tests."""
+        """Disconnecting clients are expected."""
 
 
 class _Handler(BaseHTTPRequestHandler):

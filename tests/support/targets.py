@@ -12,8 +12,8 @@ from ianvs_specdec.engine.contracts import SequenceState, StepInput, prompt_chun
 
 
 class RecordingTarget:
-    """``steps`` has the pieces of every step, ``open_now`` the sequences that are not closed, ``most`` how many of them
-    there were at once. ``prompt_rows`` may be other than the target's own."""
+    """Records ``steps`` (the pieces of every step), ``open_now`` (open sequences) and ``most`` (their maximum number).
+    ``prompt_rows`` overrides the target's."""
 
     def __init__(self, target: Target, prompt_rows: int | None = None) -> None:
         self._target = target
@@ -58,7 +58,7 @@ class OneSequence:
         return self.state.position_limit
 
     def prefill(self, ids: Sequence[int], features: Sequence[int] = ()) -> Output:
-        """A new sequence of these tokens: logits ``[1, vocabulary]`` after the last, hidden states of all."""
+        """Start a sequence: logits ``[1, vocabulary]`` after the last token, hidden states of all."""
         if self._state is not None:
             self._state.close()
         self._state = self.target.open(features)

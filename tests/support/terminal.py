@@ -1,4 +1,4 @@
-"""A command on a pseudo-terminal of a certain width."""
+"""Run a command on a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 LONGEST = 120.0
-"""Seconds after which a command is given up."""
+"""Timeout of a command in seconds."""
 
 
 def on_terminal(command: Sequence[str], columns: int, folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
-    """Exit code, and everything that was written to the terminal, by standard output and standard error."""
+    """Exit code, and everything that was written to the terminal."""
     fcntl, pty, termios = (pytest.importorskip(name) for name in ("fcntl", "pty", "termios"))
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
@@ -38,5 +38,5 @@ def on_terminal(command: Sequence[str], columns: int, folder: Path, environment:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines that were on the screen at some time, those that others have overwritten among them."""
+    """All lines that were on the screen at some time, including overwritten ones."""
     return [line.removesuffix("\x1b[A").strip("\r") for line in text.replace("\r", "\n").split("\n") if line.strip()]

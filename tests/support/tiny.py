@@ -1,4 +1,4 @@
-"""Tiny random models of many architectures, random trees, and a drafter that is right for a random while."""
+"""Tiny random models of many architectures, random trees, and a drafter that is right at random."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ ONE_FORWARD = {*FUSED, "gpt2", "mistral-sliding", "gemma2", "gemma3", "phi", "ph
 
 
 def tiny_model(name="llama", seed=0, **overrides):
-    """A random float32 causal LM with weights large enough that the context decides the next token."""
+    """A random float32 causal LM. Its weights are large enough that the next token depends on the context."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     model_type, settings = ARCHITECTURES[name]
@@ -96,7 +96,7 @@ def random_tree(rng, nodes):
 
 
 class Guesser(Drafter):
-    """Drafts random trees in which one branch follows a known continuation for a random while."""
+    """Drafts random trees with one branch that follows a known continuation for a random number of tokens."""
 
     def __init__(self, continuation, seed=0, chains_only=False):
         self._continuation = list(continuation)

@@ -1,4 +1,4 @@
-"""A verifier in this process, an edge for it, and a way between them that breaks."""
+"""A verifier in this process, an edge for it, and a relay between them that breaks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATIENCE = 60.0
 
 
 class Verifier:
-    """``llm`` served on a port of this machine, by a thread."""
+    """Serve ``llm`` on a local port in a thread."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ def edge_of(
     finish: Finish | None = None,
     mode: Mode = "split",
 ) -> Iterator[Edge]:
-    """An edge that drafts with ``drafter``, or the draft model in that folder, for the verifier at an address."""
+    """An edge that drafts with ``drafter``, or with the draft model in that folder, for a verifier."""
     if isinstance(drafter, Path):
         drafter = drafters.create("draft_model", {"draft": drafter})
     connection = Connection(Access(access) if isinstance(access, str) else access)
@@ -121,7 +121,7 @@ def edge_of(
 
 
 class Breaking(Listener):
-    """Passes everything on to another port, until it is cut."""
+    """A relay to another port, until it is cut."""
 
     def __init__(self, port: int) -> None:
         self.target = port
@@ -134,7 +134,7 @@ class Breaking(Listener):
         return f"127.0.0.1:{self.port}"
 
     def cut(self) -> None:
-        """End all connections as they are."""
+        """Close all connections."""
         ends, self._ends = self._ends, []
         for end in ends:
             with contextlib.suppress(OSError):
@@ -142,8 +142,7 @@ class Breaking(Listener):
 
     def cut_after(self, *sizes: int) -> None:
         """Cut when so many further bytes have come back, once for each of ``sizes``: in the middle of an answer,
-        however fast it comes.
-        """
+        however fast it comes."""
         self._left = list(sizes)
 
     def _relay(self, client: socket.socket) -> None:
@@ -155,7 +154,7 @@ class Breaking(Listener):
             back.join(PATIENCE)
 
     def _admit(self, data: bytes) -> bytes:
-        """What of ``data`` passes; after an empty answer nothing more does."""
+        """The part of ``data`` that is forwarded; after an empty part nothing more is."""
         if not self._left:
             return data
         passes = data[: self._left[0]]

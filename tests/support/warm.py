@@ -1,4 +1,4 @@
-"""Commands in processes of their own that need not import anything: forks of one process that has imported it all.
+"""Commands in separate processes without import time: forks of one process that has imported everything.
 
 ``ianvs`` and ``specdec`` spend seconds of a processor on importing torch and transformers. A fork has them already. It
 is a real process otherwise: it has an id, an environment, output and an exit code of its own, and it can be killed.
@@ -32,32 +32,23 @@ LIGHT = (
     *COMMANDS.values(),
     *("core.cmd.benchmarking", "core.runner.local", "sedna.core.joint_inference"),
     *("ianvs_specdec.plugin.models", "ianvs_specdec.report.metrics", "ianvs_specdec.backends.api.backend"),
-    *(
-        "ianvs_specdec.backends.vllm.backend",
-        "ianvs_specdec.models.gguf.exporting",
-        "ianvs_specdec.routing.learned.doubt",
-    ),
-    *(
-        "ianvs_specdec.routing.lifelong.learning",
-        "ianvs_specdec.routing.routers.personal_data",
-        "numpy.random",
-        "numpy.ma",
-    ),
-    "sacrebleu",
+    *("ianvs_specdec.backends.vllm.backend", "ianvs_specdec.models.gguf.exporting"),
+    *("ianvs_specdec.routing.learned.uncertainty", "ianvs_specdec.routing.lifelong.learning"),
+    *("ianvs_specdec.routing.routers.personal_data", "numpy.random", "numpy.ma", "sacrebleu"),
 )
-"""What every run of ``ianvs`` imports."""
+"""Modules that every run of ``ianvs`` imports."""
 HEAVY = (
     *("ianvs_specdec.backends.local", "ianvs_specdec.serving.app", "uvicorn"),
     *("torch", "transformers.models.llama.modeling_llama", "transformers.models.auto.modeling_auto"),
     *("transformers.generation", "safetensors.torch"),
 )
-"""What a run with local models imports as well."""
+"""Further modules of a run with local models."""
 NUMBER = struct.Struct("i")
 POSSIBLE = hasattr(os, "fork") and hasattr(socket, "send_fds")
 
 
 class Fork:
-    """A running command, used as ``subprocess.Popen`` is."""
+    """A running command, with the interface of ``subprocess.Popen``."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -65,7 +56,7 @@ class Fork:
         self._code: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code; -N where the signal N ended it. Raises TimeoutError."""
+        """Its exit code; -N if signal N ended it. Raises TimeoutError."""
         if self._code is None:
             if not select.select([self._connection], [], [], timeout)[0]:
                 raise TimeoutError(f"process {self.pid} has not ended")
@@ -93,7 +84,7 @@ class Fork:
 
 @functools.cache
 def _parent() -> socket.socket:
-    """Where the process that forks hears of what to start."""
+    """The address of the forking process."""
     here, there = socket.socketpair()
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -123,8 +114,7 @@ def start(
     models: bool = False,
 ) -> Fork:
     """Start ``ianvs`` or ``specdec`` in ``folder``. ``outputs``: the files of standard output and error; ``models``:
-    whether local ones will be loaded.
-    """
+    whether local ones will be loaded."""
     for path in outputs:
         path.write_bytes(b"")
     here, there = socket.socketpair()
@@ -136,7 +126,7 @@ def start(
 
 
 def _serve(control: socket.socket) -> None:
-    """Fork for every connection that comes."""
+    """Fork for every connection."""
     _import(LIGHT)
     while passed := (received := socket.recv_fds(control, 1, 1))[1]:
         if received[0] == b"m":
@@ -162,7 +152,7 @@ def _import(names: Sequence[str]) -> None:
 
 
 def _watch(connection: socket.socket) -> NoReturn:
-    """Run the command in a further fork, and tell its id, then how it ended."""
+    """Run the command in a further fork; send its id, then its exit status."""
     with connection.makefile("r", encoding="utf-8") as lines:
         request = json.loads(lines.readline())
     if not (pid := os.fork()):
@@ -194,7 +184,7 @@ def _run(command: str, arguments: list[str], folder: str, environment: dict[str,
         code = 1
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    # Python's own farewell visits every object, and would copy them all into this process first.
+    # Python's finalization touches every object, which would copy all pages into this process.
     os._exit(code or 0)
 
 

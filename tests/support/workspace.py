@@ -1,4 +1,4 @@
-"""A workspace as Ianvs leaves it, written with the project's own responses and metrics, and no model."""
+"""A workspace as written by Ianvs, with the project's responses and metrics, without a model."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PRICE = {"edge": None, "cloud": 2e-5}
 
 def choice(number: int, gold: str = "B", text: str | None = None, group: str = "") -> dict[str, Any]:
     """A row of a data file: a question with four options."""
-    asked = text if text is not None else f"Question {number}?\nA. one\nB. two\nC. three\nD. four"
-    question = {"turns": [asked], "id": f"q{number}", "group": group or ("even", "odd")[number % 2], "scorer": "choice"}
+    text = text if text is not None else f"Question {number}?\nA. one\nB. two\nC. three\nD. four"
+    question = {"turns": [text], "id": f"q{number}", "group": group or ("even", "odd")[number % 2], "scorer": "choice"}
     return {"question": question, "answer": gold}
 
 
@@ -49,14 +49,14 @@ def completion(text: str, *, drafting: bool = False, slow: float = 1.0, **trace:
 
 @dataclass
 class Side:
-    """One side's answer to a query, as ``RoutedModel`` puts it together."""
+    """One side's answer to a query, as of ``RoutedModel``."""
 
     name: str
     backend: str
     answers: Sequence[Completion]
     model: str = ""
     pace: float = 1.0
-    """Seconds of the baseline, in parts of what they are by default."""
+    """Seconds of the baseline, relative to the default."""
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def response(self, row: Mapping[str, Any], index: int, routing: Mapping[str, Any]) -> Response:
@@ -86,7 +86,7 @@ class Side:
 
 @dataclass
 class Bench:
-    """A folder in which ``ianvs`` was run. ``case()`` adds a finished test case and its row on the leaderboard."""
+    """A folder after a run of ``ianvs``. ``case()`` adds a finished test case and its row on the leaderboard."""
 
     root: Path
     rows: list[dict[str, Any]]
@@ -163,8 +163,7 @@ class Bench:
 
 def usual(bench: Bench, *, drafting: str = "EagleSpecDec") -> Bench:
     """Edge alone (right on even questions), cloud alone with and without drafting (right on all but the last), and a
-    router that sends the odd ones to the cloud.
-    """
+    router that sends the odd ones to the cloud."""
     right, wrong = "The answer is B.", "The answer is C."
 
     def edge(index: int) -> Side:

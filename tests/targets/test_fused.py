@@ -1,4 +1,4 @@
-"""The fast path must compute what the model in transformers does, and step aside for models it does not know."""
+"""``FusedTarget`` has the results of transformers and is not used for unsupported models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.torch_path import torch_target
 
 
 @pytest.mark.parametrize("name", FUSED)
-def test_every_step_equals_the_generic_path(name):
+def test_every_step_equals_transformers(name):
     model = tiny_model(name, initializer_range=0.1)
     generic, fused = OneSequence(HuggingFaceTarget(model)), OneSequence(torch_target(model))
     assert isinstance(fused.target, FusedTarget)
@@ -39,11 +39,11 @@ def test_every_step_equals_the_generic_path(name):
 
 
 @pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - NATIVE))
-def test_other_architectures_keep_the_generic_path(name):
+def test_other_architectures_use_transformers(name):
     assert isinstance(create_target(tiny_model(name)), HuggingFaceTarget)
 
 
-def test_a_model_that_computes_something_else_keeps_the_generic_path():
+def test_a_modified_model_uses_transformers():
     model = tiny_model("llama", num_hidden_layers=9)
     assert fits(model)
     model.model.layers[4].self_attn.q_proj.register_forward_hook(lambda module, inputs, output: -output)
@@ -54,11 +54,11 @@ def test_a_model_that_computes_something_else_keeps_the_generic_path():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", FUSED)
-def test_the_dtype_and_the_depth_do_not_decide_whether_a_model_fits(name, dtype):
+def test_models_of_any_dtype_and_depth_fit(name, dtype):
     assert fits(tiny_model(name, num_hidden_layers=8).to(dtype))
 
 
-def test_a_model_is_left_alone_unless_it_is_consumed():
+def test_only_consume_changes_the_model():
     model = tiny_model("llama")
     tree = TokenTree([5, 6, 7], [-1, 0, 0])
 

@@ -19,7 +19,7 @@ def weights(shape: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("shape", [SMALL, LARGE])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_product_is_close_and_its_dtype_that_of_the_input(shape: tuple[int, int], dtype: torch.dtype) -> None:
+def test_the_product_is_close_and_keeps_the_dtype(shape: tuple[int, int], dtype: torch.dtype) -> None:
     weight, bias = weights(shape)
     x = torch.randn(5, shape[1], generator=torch.Generator().manual_seed(1)).to(dtype)
     expected = torch.nn.functional.linear(x.float(), weight, bias)
@@ -33,7 +33,7 @@ def test_the_product_is_close_and_its_dtype_that_of_the_input(shape: tuple[int, 
 
 
 @pytest.mark.parametrize("shape", [SMALL, LARGE])
-def test_a_row_does_not_depend_on_the_rows_beside_it(shape: tuple[int, int]) -> None:
+def test_rows_are_independent(shape: tuple[int, int]) -> None:
     product = Int8Linear(*weights(shape))
     x = torch.randn(9, shape[1], generator=torch.Generator().manual_seed(2)) * torch.logspace(-3, 3, 9)[:, None]
     together = product(x)

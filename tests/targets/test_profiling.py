@@ -1,4 +1,4 @@
-"""A measured cost table: whatever it finds, it is a table, and the engine can be emulated with it."""
+"""Measured cost tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_profile_is_a_table(target, method):
     assert table.prompt_rows == target.prompt_rows
 
 
-def test_what_a_request_a_row_and_a_token_cost_is_told_apart():
+def test_costs_of_requests_rows_and_tokens_are_separated():
     def seconds(count, budget, prompt):
         rows = count * (1 + budget)
         return 0.005 + 0.0002 * rows + 0.0003 * count + 1e-7 * rows * prompt + 1e-8 * count * prompt

@@ -1,4 +1,4 @@
-"""Draft heads on a tiny scale: what they compute, what they are shown, and the loss."""
+"""Training of tiny draft heads: computation, data and loss."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding  # noqa: E402
 
 from ianvs_specdec.drafters.dflash.head import DFlashHead  # noqa: E402
-from ianvs_specdec.drafters.eagle.steps import Pairs  # noqa: E402
+from ianvs_specdec.drafters.hidden_states import Pairs  # noqa: E402
 from ianvs_specdec.targets.registry import create_target  # noqa: E402
 from ianvs_specdec.training.heads import export, loop, models  # noqa: E402
 from ianvs_specdec.training.heads.dflash import TrainableDFlash  # noqa: E402
@@ -60,7 +60,7 @@ def make_head(kind: str) -> models.TrainableHead:
 
 @torch.no_grad()
 def test_eagle_drafts_as_a_decoder_layer_that_reads_its_own_outputs() -> None:
-    """Against transformers' Llama layer, run anew on the whole chain for every draft."""
+    """Equals transformers' Llama layer, run on the whole chain for every draft."""
     head, sample = make_head("eagle"), random_samples()[2]
     batch = collate([sample], 3, "cpu")
     drafts = [logits for logits, _ in head.drafts(batch)]
@@ -100,7 +100,7 @@ def test_dflash_drafts_as_at_inference(tmp_path: Path) -> None:
     for row, start in enumerate(batch.starts[0].tolist()):
         sequence = computed.open()
         computed.keep(sequence, Pairs([0] * (start + 1), sample.layers[: start + 1].split(HIDDEN, dim=1)))
-        (logits,) = computed.draft([(sequence, int(sample.tokens[start + 1]), 3)])
+        (logits,) = computed.step([(sequence, int(sample.tokens[start + 1]), 3)])
         for step in range(int(batch.valid[:, 0, row].sum())):
             place = int(batch.valid[step, 0, :row].sum())
             assert torch.allclose(drafts[step][0][place], logits[step], atol=1e-3)
@@ -108,7 +108,7 @@ def test_dflash_drafts_as_at_inference(tmp_path: Path) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_draft_does_not_see_what_comes_after_its_start(kind: str) -> None:
+def test_drafts_do_not_see_later_tokens(kind: str) -> None:
     head, (sample,) = make_head(kind), random_samples(1, 3 * HIDDEN)
     before = [logits[0] for logits, _ in head.drafts(collate([sample], 1, "cpu"))]
     first = int(sample.starts[0])
@@ -139,7 +139,7 @@ def test_the_loss_falls(kind: str, tmp_path: Path) -> None:
 
 
 class _Oracle(models.TrainableHead):
-    """Right about the drafts numbered ``good`` of every chain, wrong about the others."""
+    """Correct for the drafts numbered ``good`` of every chain, wrong for the others."""
 
     def __init__(self, *good: int) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class _Oracle(models.TrainableHead):
             yield torch.nn.functional.one_hot(shown, VOCABULARY).float(), None
 
 
-def test_accepted_length_counts_rounds_of_each_answer() -> None:
+def test_accepted_length_counts_verifications_per_answer() -> None:
     sample = random_samples(1)[0]
     # Two answers of 10 and 4 tokens; the first token of each comes from the target, 9 and 3 are left to the rounds.
     spoken = [False] * 3 + [True] * 10 + [False] * 2 + [True] * 4
@@ -162,7 +162,7 @@ def test_accepted_length_counts_rounds_of_each_answer() -> None:
     assert loop.accepted_length(_Oracle(), [sample], 5, "cpu") == {"all": 1.0}
 
 
-def test_a_failed_export_leaves_the_old_head_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_export_keeps_the_old_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head, out = make_head("eagle"), tmp_path / "head"
     export.write(head, head.config, "base", out)
     old = (out / "model.safetensors").read_bytes()

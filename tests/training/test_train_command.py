@@ -1,4 +1,4 @@
-"""``specdec train`` on a tiny scale: what heads learn from, the official files they end up in, and wrong usage."""
+"""``specdec train`` on a tiny scale: data, output files, and wrong usage."""
 
 import json
 import random
@@ -17,8 +17,8 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.autoregressive import Autoregressive
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint
 from ianvs_specdec.drafters.medusa import heads as medusa
-from ianvs_specdec.training import corpus, course, lm
-from ianvs_specdec.training.heads import conversations, loop, payoff, pool
+from ianvs_specdec.training import corpus, lm, optimization
+from ianvs_specdec.training.heads import conversations, job, loop, pool
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.teacher import Teacher
 from tests.support.slow_cases import slow_unless
@@ -107,8 +107,8 @@ def test_official_files(kind: str, target: Path, data: Path, tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir() if path.name != "head"] == [".head.training"]
 
 
-def test_what_the_target_says_is_what_is_learned(teacher: Teacher) -> None:
-    """Answers it would not give are replaced by its own; those that it would give stay, both with the same features."""
+def test_heads_learn_the_targets_own_words(teacher: Teacher) -> None:
+    """Answers the target would not give are replaced by its own; others are kept, both with the same features."""
     asked = Conversation(("How many?", "And now?"))
     own = teacher.samples([asked])[0]
     spoken = (own.run > 0).nonzero().flatten().tolist()
@@ -126,11 +126,11 @@ def test_what_the_target_says_is_what_is_learned(teacher: Teacher) -> None:
         assert (kept - state[0]).norm() < 0.05 * state.norm()  # both in bf16
 
 
-def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
+def test_a_stopped_training_resumes_exactly(
     target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train("eagle", target, data, tmp_path / "whole") == 0
-    monkeypatch.setattr(course, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(optimization, "CHECKPOINT_SECONDS", 0.0)
     measure, measured = loop.accepted_length, []
 
     def stops(*arguments):
@@ -153,7 +153,7 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa", "dflash"])
 def test_short_answers_train_every_kind(kind: str, target: Path, data: Path, tmp_path: Path, capsys) -> None:
-    """Of two tokens, so that no answer reaches the second of three drafts."""
+    """Two tokens: no answer has the second of three drafts."""
     assert train(kind, target, data, tmp_path / "head", "--max-new-tokens", "2", "--data", str(asking(tmp_path))) == 0
     assert all(bool(tensor.isfinite().all()) for tensor in tensors_of(tmp_path / "head").values())
     assert "no answer is long enough for more than 1 of 3 drafts" in capsys.readouterr().out
@@ -161,7 +161,7 @@ def test_short_answers_train_every_kind(kind: str, target: Path, data: Path, tmp
     assert "no answer has the two tokens that a draft needs" in capsys.readouterr().err
 
 
-def test_what_was_asked_is_not_asked_again(
+def test_generated_answers_are_reused(
     target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ask, asked = Teacher.samples, list[Conversation]()
@@ -185,11 +185,11 @@ def test_what_was_asked_is_not_asked_again(
 def test_prompts_go_through_the_chat_template(target: Path, teacher: Teacher, tmp_path: Path) -> None:
     told = list[str]()
     given = [Conversation(prompt=p) for p in ("How many?", corpus.USER + "How many?" + corpus.END, (7, 8))]
-    chat, marked, ids = teacher.asked(given, told.append)
+    chat, marked, ids = teacher.as_chats(given, told.append)
     assert (chat.turns, marked, ids) == (("How many?",), given[1], given[2])
-    assert told == ["1 lines of the data go through the chat template, 2 are taken as they stand"]
+    assert told == ["1 lines of the data go through the chat template, 2 are used unchanged"]
     bare = Teacher(without_template(target, tmp_path), device="cpu")
-    assert bare.asked(given, told.append) == given
+    assert bare.as_chats(given, told.append) == given
     assert told[1].startswith("0 lines of the data go through the chat template (the model has none), 3")
 
 
@@ -197,21 +197,21 @@ def test_prompts_go_through_the_chat_template(target: Path, teacher: Teacher, tm
     ("seconds", "pays", "told"),
     [(0.5, True, "(2.00x, 2 held-out prompts)"), (2.0, False, "or the model is too small for drafts to pay")],
 )
-def test_the_last_line_says_whether_the_head_pays(
+def test_the_last_line_reports_the_speedup(
     seconds: float, pays: bool, told: str, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    """Where an answer takes a second without the head."""
+    """On a clock where an answer takes a second without the head."""
     now, tokens = 0.0, list[int]()
 
-    def timed(model, drafter, *given, decode=payoff.decode, **options):
+    def timed(model, drafter, *given, decode=job.decode, **options):
         nonlocal now
         now += 1.0 if isinstance(drafter, Autoregressive) else seconds
         done = decode(model, drafter, *given, **options)
         tokens.append(len(done.token_ids))
         return done
 
-    monkeypatch.setattr(payoff, "time", SimpleNamespace(perf_counter=lambda: now))
-    monkeypatch.setattr(payoff, "decode", timed)
+    monkeypatch.setattr(job, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(job, "decode", timed)
     assert train("eagle3", target, asking(tmp_path, 120), tmp_path / "head", "--max-new-tokens", "3") == 0
     last = capsys.readouterr().out.splitlines()[-1]
     plain = sum(tokens[3::3]) / 2
@@ -258,7 +258,7 @@ def test_another_trainings_checkpoints_are_refused(target: Path, data: Path, tmp
 @pytest.mark.slow
 @pytest.mark.parametrize("family", slow_unless(["qwen2", "qwen3"], {"qwen3"}.__contains__))
 def test_heads_take_the_shape_of_other_families(family: str, target: Path, data: Path, tmp_path: Path) -> None:
-    """Tied embeddings, heads wider than the hidden size, a chat template of its own, another rotary base."""
+    """Tied embeddings, heads wider than the hidden size, another chat template and rotary base."""
     shape = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 7, "num_attention_heads": 4}
     rope = {"rope_type": "default", "rope_theta": 5000.0}
     own = {"num_key_value_heads": 2, "vocab_size": VOCABULARY, "tie_word_embeddings": True, "rope_parameters": rope}
@@ -283,7 +283,7 @@ def test_eagle3_needs_a_deep_target(data: Path, target: Path, tmp_path: Path, ca
     assert "at least 7 layers" in capsys.readouterr().err
 
 
-def test_the_world_is_asked_in_training_wordings_and_measured_in_others() -> None:
+def test_training_and_evaluation_wordings_differ() -> None:
     stream = conversations.world_conversations(random.Random(1))
     asked = {conversation.turns[0] for conversation in islice(stream, 400)}
     fresh = [c for c in conversations.world_development(1) if c.group == "knowledge"]
@@ -291,9 +291,7 @@ def test_the_world_is_asked_in_training_wordings_and_measured_in_others() -> Non
     assert {conversation.group for conversation in conversations.world_development(1)} == {"knowledge", "open-ended"}
 
 
-def test_training_keeps_what_the_template_is_told(
-    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_template_settings_are_kept(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = shutil.copytree(target, tmp_path / "target")
     (model / "chat_template.jinja").write_text("{% macro m() %}{% endmacro %}{{ mood }}{{ strftime_now('%Y') }}")
     seen = []

@@ -1,4 +1,4 @@
-"""Training on a tiny scale: it learns, grows without losing its place, and goes on where it was stopped."""
+"""Training on a tiny scale: it learns, grows and resumes."""
 
 import json
 from dataclasses import replace
@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast  # noqa: E402
 
-from ianvs_specdec.training import corpus, course, lm  # noqa: E402
+from ianvs_specdec.training import corpus, lm, optimization  # noqa: E402
 
 TINY = lm.ModelRecipe(
     hidden=32,
@@ -35,7 +35,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFa
     return AutoTokenizer.from_pretrained(folder)
 
 
-def test_the_chat_template_writes_what_training_reads(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_the_chat_template_equals_the_training_text(tokenizer: PreTrainedTokenizerFast) -> None:
     messages = [
         {"role": "user", "content": "q1"},
         {"role": "assistant", "content": "a1"},
@@ -70,7 +70,7 @@ def teacher(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return model.eval()
 
 
-def test_a_pupil_learns_the_teachers_distributions_and_not_the_tokens(
+def test_a_pupil_learns_the_teachers_distributions(
     tokenizer: PreTrainedTokenizerFast, teacher: LlamaForCausalLM, tmp_path: Path
 ) -> None:
     unseen = corpus.Batches(tokenizer, rows=2, length=64, seed=lm.VALIDATION_SEED)
@@ -83,13 +83,13 @@ def test_a_pupil_learns_the_teachers_distributions_and_not_the_tokens(
     assert all(parameter.grad is None for parameter in teacher.parameters())
 
 
-def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
+def test_a_stopped_training_resumes_exactly(
     tokenizer: PreTrainedTokenizerFast, teacher: LlamaForCausalLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lm, "MEASURED_EVERY", 2)
     recipe = replace(PUPIL, steps=4)
     whole = lm.train(recipe, tokenizer, tmp_path / "whole", device="cpu", teacher=teacher)
-    monkeypatch.setattr(course, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(optimization, "CHECKPOINT_SECONDS", 0.0)
 
     def stops(_: LlamaForCausalLM) -> str:
         raise KeyboardInterrupt
@@ -101,7 +101,7 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened(
     assert lines[0].startswith("resuming at step 2")
     for ours, theirs in zip(whole.parameters(), parts.parameters(), strict=True):
         assert torch.equal(ours, theirs)
-    states = [course.saved(tmp_path / name, "cpu")["state"] for name in ("whole", "parts")]  # type: ignore[index]
+    states = [optimization.saved(tmp_path / name, "cpu")["state"] for name in ("whole", "parts")]  # type: ignore[index]
     assert states[0]["validation"] == states[1]["validation"]
 
 
@@ -133,7 +133,7 @@ def train_world(out: Path, *more: str) -> int:
     return cli.main(["train", "world", "--out", str(out), "--only", "edge", "--threads", "1", *more])
 
 
-def test_the_edge_alone_learns_from_any_cloud_model_and_speaks_its_tokens(cloud: Path, tmp_path: Path) -> None:
+def test_the_edge_learns_from_any_cloud_model(cloud: Path, tmp_path: Path) -> None:
     assert train_world(tmp_path, "--cloud", str(cloud)) == 0
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "edge")
     assert (model.config.num_hidden_layers, model.config.hidden_size, model.dtype) == (2, 16, torch.bfloat16)
@@ -142,7 +142,7 @@ def test_the_edge_alone_learns_from_any_cloud_model_and_speaks_its_tokens(cloud:
     assert not (tmp_path / "cloud").exists()
 
 
-def test_without_a_cloud_model_there_is_nothing_to_learn_from(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_edge_needs_a_cloud_model(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert train_world(tmp_path) == 2
     assert "train it first" in capsys.readouterr().err
 

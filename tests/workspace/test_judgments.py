@@ -1,4 +1,4 @@
-"""Judgments come from the journal, and the judge is never asked."""
+"""Judgments come from the journal; no request is sent to a judge."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_scores_are_the_means_of_the_ratings(bench: Bench) -> None:
     assert {kind: figures["Accuracy"] for kind, figures in case["groups"].items()} == {"stem": 2.5, "writing": 6.5}
 
 
-def test_another_judges_judgments_are_not_taken(bench: Bench) -> None:
+def test_judgments_of_another_judge_are_ignored(bench: Bench) -> None:
     (path,) = bench.folder.glob("*/*/config.yaml")
     path.write_text(path.read_text().replace("a-judge", "another-judge"))
     (case,) = collect(bench.folder)["cases"]
@@ -72,7 +72,7 @@ def test_another_judges_judgments_are_not_taken(bench: Bench) -> None:
     ]
 
 
-def test_prompts_of_the_users_own_are_named_with_their_digest(bench: Bench, tmp_path: Path) -> None:
+def test_custom_judge_prompts_are_named_with_their_digest(bench: Bench, tmp_path: Path) -> None:
     (path,) = bench.folder.glob("*/*/config.yaml")
     path.write_text(path.read_text().replace("judge_model: a-judge", "judge_model: a-judge\n    judge_prompts: mine"))
     (note,) = collect(bench.folder)["cases"][0]["notes"]

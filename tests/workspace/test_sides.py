@@ -1,4 +1,4 @@
-"""What both sides made of each query: from responses, from the journal, scored and priced in one way."""
+"""Answers of both sides: from responses and the journal, with scores and costs."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ def case(**cloud: Any) -> Case:
     return Case("job", "algorithm", "1", None, config={"dataset": "d", "modules": modules})
 
 
-def test_what_failed_or_is_lossy_is_no_answer():
+def test_failed_and_lossy_responses_are_no_answers():
     assert side_answer(response("A", "B")) == SideAnswer(("A", "B"), 0.25)
     assert (
         side_answer(None) is side_answer(response("A", error="gone")) is side_answer(response("A", lossy=True)) is None
     )
+    assert side_answer({"turns": [], "cost": 0.5, "prefill": {"seconds": 0.25}}) is None, "only a prefill"
 
 
-def test_an_answer_of_the_journal_has_all_turns_and_the_price_of_cached_tokens(tmp_path: Path):
+def test_a_stored_answer_has_all_turns_and_the_price_of_cached_tokens(tmp_path: Path):
     journal, said = Journal(tmp_path / "journal.sqlite", "run"), []
     configuration = Configuration("c", {"sampling": {}})
     for text in ("A", "B"):
@@ -50,12 +51,12 @@ def test_an_answer_of_the_journal_has_all_turns_and_the_price_of_cached_tokens(t
         assert found == (expected if len(said) == 2 else None)
 
 
-def test_no_judge_is_asked_and_no_program_run_for_a_score():
+def test_local_scores_need_no_judge_and_no_program():
     assert (score("choice", ["B"], "B"), score("choice", ["A"], "B")) == (100.0, 0.0)
     assert score("judge", ["B"], {}) is score("code", ["B"], {}) is score("choice", [], "B") is None
 
 
-def test_models_are_told_apart_by_sampling_and_not_by_how_they_decode():
+def test_sampling_distinguishes_models_but_decoding_does_not():
     assert side_key(case(), "cloud") == side_key(case(backend="EagleSpecDec", logprobs=True), "cloud")
     assert side_key(case(), "cloud") == side_key(case(quantization="none"), "cloud")
     assert side_key(case(), "cloud") != side_key(case(temperature=0.5), "cloud")
@@ -63,7 +64,7 @@ def test_models_are_told_apart_by_sampling_and_not_by_how_they_decode():
     assert side_key(Case("job", "algorithm", "1", None), "edge") == ""
 
 
-def test_rows_of_another_query_or_without_all_turns_are_passed_over():
+def test_rows_of_another_query_or_without_all_turns_are_ignored():
     sides, dataset = PairedAnswers(), Dataset([QUERY, QUERY, QUERY], ["A", "A", "A"])
     edge, cloud = response("A", "A", side="edge"), response("B", "B", side="cloud")
     rows = {
@@ -78,7 +79,7 @@ def test_rows_of_another_query_or_without_all_turns_are_passed_over():
     }
 
 
-def test_the_journal_of_a_lossy_or_quantized_model_does_not_answer_for_the_plain_one(tmp_path: Path):
+def test_lossy_and_quantized_answers_do_not_count_for_plain_models(tmp_path: Path):
     journal, sampling = Journal(tmp_path / "journal.sqlite", "run"), Sampling().to_json()
     values = [{"options": {"acceptance": "typical"}}, {"options": {}, "quantization": "int8"}, {"options": {}}]
     configurations = [Configuration("c", {**value, "sampling": sampling}) for value in values]

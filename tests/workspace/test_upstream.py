@@ -96,7 +96,7 @@ def test_the_report_shows_every_query_of_every_test_case(upstream: Upstream) -> 
     assert len(list(upstream.job.glob("asked-*.jsonl"))) == 1
 
 
-def test_a_hyperparameter_is_what_it_was_and_an_address_is_none(upstream: Upstream) -> None:
+def test_hyperparameters_are_restored_without_addresses(upstream: Upstream) -> None:
     upstream.case("OracleRouter", 4, uuid.uuid1())
     upstream.leaderboard()
     (case,) = read_workspace(upstream.root / "workspace").cases
@@ -104,7 +104,7 @@ def test_a_hyperparameter_is_what_it_was_and_an_address_is_none(upstream: Upstre
     assert case.module("hard_example_mining")["hyperparameters"] == {}
 
 
-def test_a_run_that_broke_off_and_a_row_without_folder_are_not_taken_for_each_other(upstream: Upstream) -> None:
+def test_an_aborted_run_and_a_row_without_folder_stay_apart(upstream: Upstream) -> None:
     upstream.case("EdgeOnly", 1, uuid.uuid1())
     upstream.done.clear()  # the run was killed before its leaderboard was written
     upstream.case("EdgeOnly", 4, uuid.uuid1())
@@ -117,7 +117,7 @@ def test_a_run_that_broke_off_and_a_row_without_folder_are_not_taken_for_each_ot
     assert collect(upstream.job)["cases"][0]["answered"] == 0
 
 
-def test_opencompass_gets_the_answers_as_well(upstream: Upstream, capsys: pytest.CaptureFixture[str]) -> None:
+def test_opencompass_exports_the_answers(upstream: Upstream, capsys: pytest.CaptureFixture[str]) -> None:
     number = uuid.uuid1()
     upstream.case("EdgeOnly", 4, number)
     upstream.leaderboard()
@@ -127,7 +127,7 @@ def test_opencompass_gets_the_answers_as_well(upstream: Upstream, capsys: pytest
     assert json.loads(file.read_text())["0"]["prediction"] == RIGHT
 
 
-def test_nothing_is_written_twice_or_under_our_own_host(upstream: Upstream) -> None:
+def test_folders_are_written_once_and_only_under_upstream(upstream: Upstream) -> None:
     upstream.case("EdgeOnly", 4, uuid.uuid1())  # three metrics
     assert len(list(upstream.job.glob("edgeonly/*"))) == 1
     upstream.monkeypatch.setenv("IANVS_RUN_ID", "run")
@@ -135,7 +135,7 @@ def test_nothing_is_written_twice_or_under_our_own_host(upstream: Upstream) -> N
     assert len(list(upstream.job.glob("edgeonly/*"))) == 1
 
 
-def test_a_full_disk_ends_no_test_case(
+def test_a_full_disk_fails_no_test_case(
     upstream: Upstream, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*args: object, **more: object) -> None:
@@ -148,7 +148,7 @@ def test_a_full_disk_ends_no_test_case(
     assert upstream.done[0]["Accuracy"] == "100.0"
 
 
-def test_a_selected_leaderboard_may_hold_any_columns(upstream: Upstream) -> None:
+def test_a_selected_leaderboard_may_have_any_columns(upstream: Upstream) -> None:
     upstream.case("EdgeOnly", 4, uuid.uuid1())
     upstream.leaderboard()
     (upstream.job / "rank" / "selected_rank.csv").write_text("rank,Accuracy\n1,100.0\n")

@@ -47,7 +47,7 @@ class CaseRecorder:
         self.rows = self.edge = self.cloud = self.replayed = self.tokens = 0
         self.seconds = 0.0  # total latency of the answers generated in this run
         self._total = 0
-        self._started = self._asked = time.perf_counter()
+        self._started = self._answering_since = time.perf_counter()
         self._start_time = time.time()
         self.details: dict[str, Any] = {}
         self.doubt = ""
@@ -82,7 +82,7 @@ class CaseRecorder:
         """Create the folder. ``total``: number of rows."""
         self._total = total
         self._monitor.begin()
-        self._asked = time.perf_counter()
+        self._answering_since = time.perf_counter()
         make_folder(self._folder)
         with writing(self.partial):
             self._stream = open(self.partial, "w+b", buffering=0)  # noqa: SIM115
@@ -144,7 +144,7 @@ class CaseRecorder:
         seconds = self.seconds
         if self._run.runner()["concurrency"] > 1:
             # Requests overlap: the sum of their times exceeds the elapsed time.
-            seconds = min(seconds, time.perf_counter() - self._asked)
+            seconds = min(seconds, time.perf_counter() - self._answering_since)
         return [f"{self.tokens / seconds:,.0f} token/s"] if seconds > 0 else []
 
     def kept(self) -> str:

@@ -69,8 +69,8 @@ class Dataset:
                 self.at.add(f"file not found: {rows}, which belongs to {found}", key)
 
     def _files(self) -> list[str]:
-        beside = [os.path.join(os.path.dirname(self.file), "data.jsonl")] if self.key == "test_data_info" else []
-        return [self.file, *beside]
+        data = [os.path.join(os.path.dirname(self.file), "data.jsonl")] if self.key == "test_data_info" else []
+        return [self.file, *data]
 
     def read(self, on_malformed_row: str) -> None:
         """Parse all rows. A malformed one is an error; with "skip" it is left out and counted."""

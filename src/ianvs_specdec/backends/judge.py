@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,6 +28,9 @@ log = logging.getLogger(__name__)
 
 Pairs = Sequence[tuple[Sequence[str], Any]]
 """Of each query: the answers of all turns, and the row's answer."""
+
+Verdict = tuple[float | None, list[str]]
+"""A query's score, and the reasons if it has none."""
 
 SIDE = "judge"
 MAX_FIRST_FAILURES = 5
@@ -67,7 +69,7 @@ class JudgeSettings(Settings):
         if "model" not in given:
             if given:
                 key = f"judge_{next(iter(given))}"
-                raise UserError(f"{key} is set without judge_model, the model that judges", key=key)
+                raise UserError(f"{key} is set, but no judge_model", key=key)
             return None
         try:
             settings = validated(cls, given)
@@ -103,8 +105,8 @@ def judge(answers: Sequence[str], gold: Any) -> float | None:
     ``gold``, from the dataset processor, has ``question`` (the turns), ``references`` (none or one per turn), ``group``
     and ``judge``, the settings as JSON.
     """
-    (found,) = _verdicts([(answers, gold)])
-    return found.score
+    ((score, _),) = _verdicts([(answers, gold)])
+    return score
 
 
 def judge_all(pairs: Pairs) -> list[float | None]:
@@ -112,18 +114,18 @@ def judge_all(pairs: Pairs) -> list[float | None]:
 
     Raises UserError if all are missing.
     """
-    found = _verdicts(pairs)
-    asked = [verdict for verdict in found if verdict.problems or verdict.score is not None]
-    problems = [problem for verdict in found for problem in verdict.problems]
+    verdicts = _verdicts(pairs)
+    judged = [score for score, problems in verdicts if problems or score is not None]
+    problems = [problem for _, problems in verdicts for problem in problems]
     if problems:
         model = next(gold["judge"]["model"] for _, gold in pairs if _has_judge(gold))
-        without = sum(verdict.score is None for verdict in asked)
+        without = judged.count(None)
         reason = f"{len(problems)} judgments of the judge {model} are missing; the first: {problems[0]}"
         reason += " (the next run repeats only these)"
-        if without == len(asked):
+        if without == len(judged):
             raise UserError(f"no answer has a rating: {reason}")
-        log.warning("%d of %d queries have no score: %s", without, len(asked), reason)
-    return [verdict.score for verdict in found]
+        log.warning("%d of %d queries have no score: %s", without, len(judged), reason)
+    return [score for score, _ in verdicts]
 
 
 def stored_ratings(pairs: Pairs) -> list[list[float | None]]:
@@ -134,14 +136,6 @@ def stored_ratings(pairs: Pairs) -> list[list[float | None]]:
     judgments = panel.judgments(itertools.chain.from_iterable(asked), ask=False)
     given = [[str(judgments.get(digest(messages), "")) for messages in turns] for turns in asked]
     return [[rating(judgment, panel.official) for judgment in turns] for turns in given]
-
-
-@dataclass(frozen=True)
-class JudgedQuery:
-    """A query's score, or the reasons why it has none."""
-
-    score: float | None = None
-    problems: tuple[str, ...] = ()
 
 
 class _Panel:
@@ -196,7 +190,7 @@ class _Panel:
         except UserError as error:
             if missing.keys() - found.keys():
                 raise
-            log.warning("%d judgments without a rating could not be repeated: %s", len(missing), _as_judge(error))
+            log.warning("%d judgments without a rating could not be asked for anew: %s", len(missing), _as_judge(error))
             return found
         finally:
             self._llm.close()
@@ -248,7 +242,7 @@ class _Panel:
         return completion.text
 
 
-def _verdicts(pairs: Pairs) -> list[JudgedQuery]:
+def _verdicts(pairs: Pairs) -> list[Verdict]:
     try:
         panel, asked = _Panel.of(pairs)
         judgments = panel.judgments(itertools.chain.from_iterable(asked)) if panel else {}
@@ -264,8 +258,9 @@ def _has_judge(gold: Any) -> bool:
     return isinstance(gold, Mapping) and gold.get("judge") is not None
 
 
-def _verdict(judgments: Sequence[str | AnswerError], official: bool) -> JudgedQuery:
-    ratings, problems = [], []
+def _verdict(judgments: Sequence[str | AnswerError], official: bool) -> Verdict:
+    ratings: list[float] = []
+    problems: list[str] = []
     for judgment in judgments:
         if isinstance(judgment, AnswerError):
             problems.append(_renamed(str(judgment)))
@@ -274,7 +269,7 @@ def _verdict(judgments: Sequence[str | AnswerError], official: bool) -> JudgedQu
         else:
             text = judgment if len(judgment) <= MAX_SHOWN else f"...{judgment[-MAX_SHOWN:]}"
             problems.append(f"expected a rating from 1 to 10 such as [[5]], got {text!r}")
-    return JudgedQuery(sum(ratings) / len(ratings) if ratings and not problems else None, tuple(problems))
+    return sum(ratings) / len(ratings) if ratings and not problems else None, problems
 
 
 def _as_judge(error: UserError) -> UserError:

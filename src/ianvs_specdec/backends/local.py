@@ -54,7 +54,38 @@ class TokenizingLLM(LLM):
     truncate_prompts: bool
     """See ``prompts.Chat``."""
 
-    _chat: Chat | None = None
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
+        self.truncate_prompts = self.options.truncate_prompts
+        self._chat: Chat | None = None
+        self._loading = threading.Lock()
+
+    @optional_import()
+    def load(self) -> None:
+        with self._loading:
+            if self._chat is not None:
+                return
+            try:
+                self._load()
+                self._warm_up()
+            except BaseException:
+                self._unload()
+                raise
+
+    def close(self) -> None:
+        with self._loading:
+            self._unload()
+
+    @abstractmethod
+    def _load(self) -> None:
+        """Load the model and set ``_chat``."""
+
+    def _warm_up(self) -> None:
+        self._answer(WARM_UP_CHAT, WARM_UP, None, NO_HINTS, truncate=True)
+
+    @abstractmethod
+    def _unload(self) -> None:
+        """Undo ``_load``, also if it failed halfway."""
 
     def generate(
         self, messages: PromptInput, sampling: Sampling, on_chunk: OnChunk | None = None, hints: Hints = NO_HINTS
@@ -112,12 +143,10 @@ class LocalLLM(TokenizingLLM):
 
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
-        self.truncate_prompts = self.options.truncate_prompts
         self._model: Any = None
         self._eos_ids: frozenset[int] = frozenset()
         self._default_threads = 0
         self._held = 0
-        self._loading = threading.Lock()
 
     @property
     def device_name(self) -> str:
@@ -156,17 +185,6 @@ class LocalLLM(TokenizingLLM):
             check_model(folder, what=f"the model {self.model}", key="model")
             check_tokenizer(folder, what=f"the model {self.model}", key="model")
 
-    def load(self) -> None:
-        with self._loading:
-            if self._model is not None:
-                return
-            try:
-                self._load()
-            except BaseException:
-                self.close()
-                raise
-
-    @optional_import()
     def _load(self) -> None:
         folder = model_folder(self.model)
         import torch
@@ -189,11 +207,10 @@ class LocalLLM(TokenizingLLM):
         self._chat, self._model = Chat(tokenizer, window, vocabulary_of(model.config)), model
         self._eos_ids = end_ids(model.generation_config, tokenizer)
         self._prepare()
-        self._warm_up()
-        self._held = self._weights_memory()
 
     def _warm_up(self) -> None:
-        self._answer(WARM_UP_CHAT, WARM_UP, None, NO_HINTS, truncate=True)
+        super()._warm_up()
+        self._held = self._weights_memory()
 
     def _check_device(self) -> None:
         if self.device_name != "auto":
@@ -279,7 +296,7 @@ class LocalLLM(TokenizingLLM):
         name = torch.cuda.get_device_name(self._model.device) if device.startswith("cuda") else device
         return {**super().hardware(), "device": name, "threads": torch.get_num_threads(), **instructions()}
 
-    def close(self) -> None:
+    def _unload(self) -> None:
         if self._model is None:
             return
         self._model = self._chat = None

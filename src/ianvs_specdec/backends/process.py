@@ -139,12 +139,12 @@ class WorkerProcess(ChildProcess):
         finished = aborted = False
         try:
             if over:
-                raise self._dead("before it was asked")
+                raise self._dead("before the request")
             self._send({"id": number, "prompt": prompt, "sampling": sampling})
             while not finished:
                 line = lines.get()
                 if line is None:
-                    raise self._dead("while it answered")
+                    raise self._dead("during the request")
                 finished = "error" in line or line.get("finish") is not None
                 if "error" in line:
                     failure = (time.monotonic() - started, "refused")
@@ -172,7 +172,7 @@ class WorkerProcess(ChildProcess):
                 self._input.write(json.dumps(message).encode() + b"\n")
                 self._input.flush()
         except (OSError, ValueError) as error:
-            raise self._dead("before it was asked") from error
+            raise self._dead("before the request") from error
 
     def _dispatch(self) -> None:
         """Pass each line to its request, and the end of output to all requests. Runs in its own thread."""

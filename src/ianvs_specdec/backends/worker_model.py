@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ianvs_specdec.backends.base import NO_HINTS, OnChunk, PromptInput
-from ianvs_specdec.backends.local import WARM_UP, WARM_UP_CHAT, TokenizingLLM
+from ianvs_specdec.backends.base import OnChunk, PromptInput
+from ianvs_specdec.backends.local import TokenizingLLM
 from ianvs_specdec.backends.process import Message, WorkerProcess, probe, python_of
 from ianvs_specdec.backends.prompts import Chat, TextOutput, load_chat, model_folder
 from ianvs_specdec.backends.top_logprobs import Triple, triple
@@ -25,7 +24,7 @@ from ianvs_specdec.backends.untrusted import (
     logprob,
     top_logprob,
 )
-from ianvs_specdec.common.errors import AnswerError, UserError, optional_import, visible
+from ianvs_specdec.common.errors import AnswerError, UserError, visible
 from ianvs_specdec.common.sampling import MAX_COUNT
 from ianvs_specdec.common.types import Completion, Hints, Sampling, Step, Trace
 
@@ -135,8 +134,6 @@ class WorkerLLM(TokenizingLLM):
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
         self._versions: Message | None = None
-        self.truncate_prompts = self.options.truncate_prompts
-        self._loading = threading.Lock()
         self._worker: WorkerProcess | None = None
         self._eos_ids: list[int] = []
 
@@ -187,22 +184,12 @@ class WorkerLLM(TokenizingLLM):
         Raises ValueError, TypeError or KeyError for invalid drafts.
         """
 
-    @optional_import()
-    def load(self) -> None:
-        with self._loading:
-            if self._worker is not None:
-                return
-            folder = model_folder(self.model)
-            self._chat, self._eos_ids = load_chat(folder, self.model, MAX_COUNT)
-            worker = self._start(folder)
-            try:
-                self._chat.window = min(self._chat.window or MAX_COUNT, self._window(worker))
-                self._worker = worker
-                self._answer(WARM_UP_CHAT, WARM_UP, None, NO_HINTS, truncate=True)
-            except BaseException:
-                self._worker = None
-                worker.close()
-                raise
+    def _load(self) -> None:
+        folder = model_folder(self.model)
+        chat, self._eos_ids = load_chat(folder, self.model, MAX_COUNT)
+        self._worker = self._start(folder)
+        chat.window = min(chat.window or MAX_COUNT, self._window(self._worker))
+        self._chat = chat
 
     def _answer(
         self, asked: PromptInput, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
@@ -225,8 +212,7 @@ class WorkerLLM(TokenizingLLM):
         ready = self._worker.ready if self._worker is not None else {}
         return {name: ready[name] for name in names if ready.get(name) is not None}
 
-    def close(self) -> None:
-        with self._loading:
-            worker, self._worker = self._worker, None
+    def _unload(self) -> None:
+        worker, self._worker, self._chat = self._worker, None, None
         if worker is not None:
             worker.close()

@@ -52,11 +52,11 @@ def prompt(item: ChoiceQuestion, worked: Sequence[ChoiceQuestion] = ()) -> str:
     if item.subject not in _NAMES:
         raise unknown("subject of CMMLU", item.subject, _NAMES)
     heading = f"以下是关于{_NAMES[item.subject]}的单项选择题，请直接给出正确答案的选项。\n\n"  # noqa: RUF001
-    shown = "".join(f"{_asked(example)}{example.answer}\n\n" for example in worked)
-    return heading + shown + _asked(item)
+    examples = "".join(f"{_question(example)}{example.answer}\n\n" for example in worked)
+    return heading + examples + _question(item)
 
 
-def _asked(item: ChoiceQuestion) -> str:
+def _question(item: ChoiceQuestion) -> str:
     return f"题目：{item.question}{item.options}\n答案是："  # noqa: RUF001
 
 

@@ -55,8 +55,8 @@ def read(file: File) -> Iterator[WordProblem]:
 def prompt(problem: WordProblem, worked: Sequence[WordProblem]) -> str:
     if not worked:
         return f"Q: {problem.question}\nA: Let's think step by step."
-    shown = "".join(f"Question: {example.question}\nAnswer: {example.solution}\n\n" for example in worked)
-    return f"{shown}Question: {problem.question}\nAnswer:"
+    examples = "".join(f"Question: {example.question}\nAnswer: {example.solution}\n\n" for example in worked)
+    return f"{examples}Question: {problem.question}\nAnswer:"
 
 
 add_arguments = shots.add_arguments

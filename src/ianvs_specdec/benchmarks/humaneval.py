@@ -1,7 +1,7 @@
 """HumanEval (Chen et al. 2021): 164 Python functions to write from signature and docstring, judged by unit tests.
 
-A chat model is asked for the whole function; --raw asks with the bare beginning of the file, as a model that only
-completes text wants it. The tests run only if the data processor's `run_code` says so: see the scorer `code`.
+Chat models get an instruction to write the whole function; --raw is the bare start of the file, for base models. The
+tests run only with `run_code` of the data processor: see the scorer `code`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CATEGORIES: dict[str, frozenset[str]] = {}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--raw", action="store_true", help="ask with the bare code, without an instruction")
+    parser.add_argument("--raw", action="store_true", help="the bare code as the prompt, without an instruction")
 
 
 def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:

@@ -46,8 +46,8 @@ def prompt(item: ChoiceQuestion, worked: Sequence[ChoiceQuestion] = ()) -> str:
     """
     subject = "".join(f" {word}" for word in item.subject.split("_"))
     heading = f"The following are multiple choice questions (with answers) about {subject}.\n\n"
-    shown = "".join(f"{example.question}{example.options}\nAnswer: {example.answer}\n\n" for example in worked)
-    return f"{heading}{shown}{item.question}{item.options}\nAnswer:"
+    examples = "".join(f"{example.question}{example.options}\nAnswer: {example.answer}\n\n" for example in worked)
+    return f"{heading}{examples}{item.question}{item.options}\nAnswer:"
 
 
 add_arguments = choices.add_arguments

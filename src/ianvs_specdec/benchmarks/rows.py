@@ -107,8 +107,8 @@ def labels_and_texts(value: Any, where: str) -> tuple[list[str], list[Any]]:
 
 def with_options(turns: Sequence[str], texts: Sequence[str]) -> list[str]:
     """The turns, with the options after the last."""
-    shown = "".join(f"\n{letter}. {text}" for letter, text in zip(LETTERS, texts, strict=False))
-    return [*turns[:-1], f"{turns[-1]}{shown}\nAnswer:"]
+    options = "".join(f"\n{letter}. {text}" for letter, text in zip(LETTERS, texts, strict=False))
+    return [*turns[:-1], f"{turns[-1]}{options}\nAnswer:"]
 
 
 def chosen_letter(answer: Any, labels: Sequence[str], texts: Sequence[str]) -> str | None:
@@ -117,13 +117,13 @@ def chosen_letter(answer: Any, labels: Sequence[str], texts: Sequence[str]) -> s
 
 
 def _readings(answer: Any, labels: Sequence[str], texts: Sequence[str]) -> Iterator[list[int]]:
-    said = str(answer).strip() if is_text(answer) or is_number(answer) else ""
-    yield [place for place, label in enumerate(labels) if label == said]
+    value = str(answer).strip() if is_text(answer) or is_number(answer) else ""
+    yield [place for place, label in enumerate(labels) if label == value]
     if is_whole(answer):
         yield [answer] if 0 <= answer < len(texts) else []
         return
-    yield [place for place, text in enumerate(texts) if text.strip() == said]
-    bare = found[1] if (found := _MARKED.fullmatch(said)) else said
+    yield [place for place, text in enumerate(texts) if text.strip() == value]
+    bare = found[1] if (found := _MARKED.fullmatch(value)) else value
     yield [place for place, label in enumerate(labels) if label == bare]
     yield [place for place, letter in enumerate(LETTERS[: len(texts)]) if letter == bare.upper()]
     yield [int(bare)] if bare.isdecimal() and int(bare) < len(texts) else []

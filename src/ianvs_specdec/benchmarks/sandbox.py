@@ -101,9 +101,9 @@ def _run(source: str, limits: Limits, bwrap: tuple[str, ...]) -> str:
         return _reason(verdict.read(LONGEST_VERDICT), token, process.returncode, limits)
 
 
-def _reason(said: bytes, token: str, status: int, limits: Limits) -> str:
+def _reason(output: bytes, token: str, status: int, limits: Limits) -> str:
     with contextlib.suppress(ValueError):
-        verdict = json.loads(said)
+        verdict = json.loads(output)
         if isinstance(verdict, dict) and verdict.get("token") == token:
             return str(verdict["error"])
     # bubblewrap reports a signal as a shell does.

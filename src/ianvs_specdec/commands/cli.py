@@ -1,4 +1,4 @@
-"""The ``specdec`` command. Each subcommand is one module in ``commands``, imported only when it is called for."""
+"""The ``specdec`` command. Each subcommand is a module in ``commands``, imported on use."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     command = next((argument for argument in arguments[:1] if argument in COMMANDS), "")
     debug = "--debug" in arguments
-    # It may stand anywhere, below a command's own subcommands too.
+    # Allowed anywhere, also after a nested subcommand.
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
         with optional_import():
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     module.add_arguments(sub)
                     sub.set_defaults(run=module.run)
             options = parser.parse_args(arguments)
-            with _ended_by_sigterm():
+            with _sigterm_interrupts():
                 return int(options.run(options) or 0)
     except UserError as error:
         if debug:
@@ -72,18 +72,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a command as Ctrl-C does."""
+    """SIGTERM, handled like Ctrl-C."""
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    def end(number: int, frame: FrameType | None) -> None:
+def _sigterm_interrupts() -> Iterator[None]:
+    def interrupt(number: int, frame: FrameType | None) -> None:
         raise _Terminated
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, end)
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""``specdec data``: benchmark files in, data files of Ianvs out; a job's answers in the format of other evaluators."""
+"""``specdec data``: convert benchmark files to data files of Ianvs, and a job's answers to formats of other tools."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = prepare.add_subparsers(dest="benchmark", required=True, metavar="NAME")
     for name, benchmark in BENCHMARKS.items():
         text = (benchmark.__doc__ or "").strip()
-        sub = _added(names, name, text.splitlines()[0], text, _prepare)
+        sub = _subparser(names, name, text.splitlines()[0], text, _prepare)
         _add_files(sub, benchmark.SOURCE)
         benchmark.add_arguments(sub)
     for name, summary, module in (
         ("opencompass", "write a job's answers as predictions of OpenCompass", opencompass),
         ("routellm", "write the records of RouteLLM as a file of outcomes", routellm),
     ):
-        module.add_arguments(_added(actions, name, summary, module.__doc__, module.run))
+        module.add_arguments(_subparser(actions, name, summary, module.__doc__, module.run))
 
 
-def _added(
+def _subparser(
     actions: Any, name: str, summary: str, text: str | None, act: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
@@ -53,7 +53,7 @@ def _add_files(parser: argparse.ArgumentParser, source: Source) -> None:
         text = f"files, folder or zip archive with what {source.home} has{other}"
         parser.add_argument("--from", dest="given", type=Path, nargs="+", default=[], metavar="FILE", help=text)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="data file to write (.jsonl)")
-    parser.add_argument("--limit", type=positive, metavar="N", help="take N questions, spread evenly over all")
+    parser.add_argument("--limit", type=positive, metavar="N", help="take N questions, evenly spaced")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -67,22 +67,22 @@ def _prepare(options: argparse.Namespace) -> int:
     given = getattr(options, "given", ())
     rows = benchmark.rows(Inputs(benchmark.SOURCE, given, named), options)
     if twice := [name for name, times in Counter(query.id for query in _queries(rows)).items() if times > 1]:
-        raise UserError(f"the question {twice[0]} is there twice: name one copy of the benchmark only")
+        raise UserError(f"the question {twice[0]} is there twice: name only one copy of the benchmark")
     chosen = sample_evenly(rows, options.limit)
     with writing(options.out):
         write_rows(options.out, chosen)
     groups = len({query.group for query in _queries(chosen)})
     print(f"{options.out}: {len(chosen)} of {len(rows)} questions, {groups} group{'s'[: groups != 1]}")
     if any(query.scorer == "judge" for query in _queries(chosen)):
-        print(_of_the_judge(given))
+        print(_judge_advice(given))
     return 0
 
 
-def _of_the_judge(given: Sequence[Path]) -> str:
-    """Which prompts will judge these rows, and how to have the official ones."""
+def _judge_advice(given: Sequence[Path]) -> str:
+    """The judge prompts of these rows, and how to use the official ones."""
     if (path := find_official(given)) is None:
         return (
-            f"FastChat's {FASTCHAT_FILE} is not there, so a judge is asked by {SHIPPED.stem}: its scores are not "
+            f"FastChat's {FASTCHAT_FILE} is not there, so the judge's prompts are {SHIPPED.stem}: its scores are not "
             "comparable with published ones"
         )
     line = f"- judge_prompts: {{values: [{json.dumps(str(path), ensure_ascii=False)}]}}"

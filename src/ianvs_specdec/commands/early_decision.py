@@ -29,28 +29,28 @@ NEVER = 1.0
 class AnswerSignals:
     """Signals of answers, added one by one. ``after``: number of first tokens; None for whole answers only.
 
-    ``doubts``: signal -> [answers]; ``tokens``: [answers]; ``begun``: whether each answer is longer than ``after``;
-    ``beginnings``: signal -> values of the first tokens of those.
+    ``signals``: signal -> [answers]; ``tokens``: [answers]; ``continues``: whether each answer is longer than
+    ``after``; ``early_signals``: signal -> values of the first tokens of those.
     """
 
     def __init__(self, signals: Sequence[str], after: int | None) -> None:
         self._after = after
-        self.doubts: dict[str, list[float]] = {name: [] for name in signals}
+        self.signals: dict[str, list[float]] = {name: [] for name in signals}
         early = () if after is None else (name for name in signals if name not in WHOLE_ANSWER_SIGNALS)
-        self.beginnings: dict[str, list[float]] = {name: [] for name in early}
+        self.early_signals: dict[str, list[float]] = {name: [] for name in early}
         self.tokens: list[int] = []
-        self.begun: list[bool] = []
+        self.continues: list[bool] = []
 
     def add(self, query: Query, response: Response, known: Mapping[str, float]) -> None:
         """Add an answer; ``known``: scores of routers by name of the signal."""
-        for name, values in self.doubts.items():
+        for name, values in self.signals.items():
             values.append(known[name] if name in known else SIGNALS[name](response))
         self.tokens.append(response["usage"]["completion_tokens"])
         first = None if self._after is None else first_tokens(_first_turn(response), self._after)
-        self.begun.append(first is not None)
+        self.continues.append(first is not None)
         if first is not None:
-            for name, doubt in early_signals(tuple(self.beginnings), query, first, known).items():
-                self.beginnings[name].append(doubt)
+            for name, value in early_signals(tuple(self.early_signals), query, first, known).items():
+                self.early_signals[name].append(value)
 
 
 def arrays(signals: Mapping[str, Sequence[float]]) -> dict[str, Floats]:
@@ -65,10 +65,10 @@ def _first_turn(response: Response) -> Completion:
 
 @dataclass(frozen=True, eq=False)
 class EarlyDecision:
-    """``doubt``: fit to the first ``tokens``; ``scores``, ``stopped``: [queries], cross-fitted; ``agreed``: share of
+    """``model``: fit to the first ``tokens``; ``scores``, ``stopped``: [queries], cross-fitted; ``agreed``: share of
     the stopped answers that the whole answer sends to the cloud; ``saved``: share of the edge's tokens."""
 
-    doubt: UncertaintyModel
+    model: UncertaintyModel
     tokens: int
     scores: Floats
     stopped: NDArray[np.bool_]
@@ -86,23 +86,23 @@ class EarlyDecision:
             return f"after {self.tokens} tokens no threshold is precise enough: no answer ends there"
         return (
             f"after {self.tokens} tokens {stopped} of {len(self.stopped)} answers end, threshold "
-            f"{self.doubt.threshold:.4f}: {self.saved:.1%} of the edge's tokens are saved, and {self.agreed:.1%} of "
+            f"{self.model.threshold:.4f}: {self.saved:.1%} of the edge's tokens are saved, and {self.agreed:.1%} of "
             "these queries would go to the cloud in any case"
         )
 
 
 def fit_early(
-    asked: AnswerSignals, tokens: int, labels: Floats, folds: Sequence[NDArray[np.intp]], hard: NDArray[np.bool_]
+    answers: AnswerSignals, tokens: int, labels: Floats, folds: Sequence[NDArray[np.intp]], hard: NDArray[np.bool_]
 ) -> EarlyDecision:
     """``folds``: indices of the queries of each; ``hard``: decisions by whole answers. Raises UserError."""
-    places = np.flatnonzero(asked.begun)
+    places = np.flatnonzero(answers.continues)
     if not len(places):
         raise UserError(f"--after {tokens}: no answer of the edge has more tokens")
     inside = [np.flatnonzero(np.isin(places, fold)) for fold in folds]
-    beginnings, lengths = arrays(asked.beginnings), np.array(asked.tokens)
+    signals, lengths = arrays(answers.early_signals), np.array(answers.tokens)
     try:
-        slopes, offset = fit(beginnings, labels[places])
-        scores = cross_fitted(beginnings, labels[places], [fold for fold in inside if len(fold)])
+        slopes, offset = fit(signals, labels[places])
+        scores = cross_fitted(signals, labels[places], [fold for fold in inside if len(fold)])
     except UserError as error:
         raise UserError(f"--after {tokens}: {error}") from error
     agrees = hard[places]
@@ -112,8 +112,8 @@ def fit_early(
     saved = float((lengths - tokens)[stopped].sum() / lengths.sum())
     agreed = float(agrees[scores >= threshold].mean()) if stopped.any() else float("nan")
     rounded = {name: round(slope, 6) for name, slope in slopes.items()}
-    doubt = UncertaintyModel(tuple(slopes), rounded, round(offset, 6), round(threshold, 6))
-    return EarlyDecision(doubt, tokens, of_all, stopped, agreed, saved)
+    model = UncertaintyModel(tuple(slopes), rounded, round(offset, 6), round(threshold, 6))
+    return EarlyDecision(model, tokens, of_all, stopped, agreed, saved)
 
 
 def precise_threshold(scores: Floats, agrees: NDArray[np.bool_]) -> float:

@@ -1,6 +1,6 @@
-"""``specdec example``: the example's models, data and YAML files, copied to where the user works.
+"""``specdec example``: copy the example's models, data and YAML files.
 
-``setup.py`` imports this module, so it imports nothing but the standard library and ``errors``.
+``setup.py`` imports this module: it needs only the standard library and ``errors``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 from ianvs_specdec.common.errors import UserError
 
 EXAMPLE = Path("examples", "cloud-edge-speculative-decoding")
-"""Where the example stands in the repository, in the package of a wheel, and below the user's folder: one place
-everywhere, because the paths in its YAML files begin with it."""
+"""The example's path in the repository, in the package of a wheel, and in the user's folder. The paths in its YAML
+files begin with it."""
 
 JOB = "benchmarkingjob.yaml"
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     source = installed()
     files = contents(source)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Whoever finds the folder under its name finds all of it.
+    # Renamed when complete.
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         for file in files:
@@ -44,13 +44,13 @@ def run(options: argparse.Namespace) -> int:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     size = sum((target / file).stat().st_size for file in files)
-    told = f"{target}: {len(files)} files, {size / 1e6:.1f} MB. To run it:"
-    print(told, f"cd {shlex.quote(str(options.folder))}", f"ianvs -f {(EXAMPLE / JOB).as_posix()}", sep="\n")
+    summary = f"{target}: {len(files)} files, {size / 1e6:.1f} MB. To run it:"
+    print(summary, f"cd {shlex.quote(str(options.folder))}", f"ianvs -f {(EXAMPLE / JOB).as_posix()}", sep="\n")
     return 0
 
 
 def installed() -> Path:
-    """The example's folder in this installation. Raises UserError where it is missing."""
+    """The example's folder in this installation. Raises UserError if it is missing."""
     for home in (PACKAGE, REPOSITORY):
         if (home / EXAMPLE / JOB).is_file():
             return home / EXAMPLE
@@ -61,9 +61,8 @@ def installed() -> Path:
 
 
 def contents(folder: Path) -> list[Path]:
-    """The files that belong to the example in ``folder``, relative to it, without what its use leaves there: bytecode,
-    hidden files, and data sets that ``specdec data prepare`` has put directly into ``dataset``.
-    """
+    """The example's files in ``folder``, relative to it, without bytecode, hidden files, and data sets that ``specdec
+    data prepare`` wrote to ``dataset``."""
     files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return [
         file

@@ -107,8 +107,8 @@ def add_settings(parser: argparse.ArgumentParser, kind: Any, *without: str) -> N
     for name, _, default, description in table(kind):
         if name not in without:
             known = default and isinstance(default, (int, float, str)) and default not in ("needed", "optional")
-            shown = f" (default {default})" if known else ""
-            parser.add_argument(option(name), metavar=name.upper(), help=f"{description}{shown}")
+            suffix = f" (default {default})" if known else ""
+            parser.add_argument(option(name), metavar=name.upper(), help=f"{description}{suffix}")
 
 
 def settings_of(options: argparse.Namespace, kind: Any) -> dict[str, Any]:

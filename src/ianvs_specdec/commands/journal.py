@@ -1,4 +1,4 @@
-"""``specdec journal export JOB``: the answers of a job, with their traces and what determined them, as JSON lines."""
+"""``specdec journal export JOB``: write a job's answers, traces and configurations as JSON lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the lines. Raises UserError where there is no journal."""
     path = options.job / FILE_NAME if options.job.is_dir() else options.job
     if not path.is_file():
         raise UserError(f"{path} is not there: give a job's folder, such as workspace/my-job", key="job")

@@ -1,9 +1,9 @@
-"""``specdec data opencompass``: a job's answers as predictions of OpenCompass, which scores them with ``--mode eval``.
+"""``specdec data opencompass``: write a job's answers as predictions for OpenCompass' ``--mode eval``.
 
-One file per test case and dataset, where OpenCompass looks for it: OUT/predictions/MODEL/DATASET.json, MODEL being the
-test case's algorithm and id. A file is an object with keys "0", "1", ..., the number of the question in OpenCompass'
-own test set, and values with `origin_prompt`, `prediction` and `gold`; of questions with several turns these are lists,
-one element per turn. With a config whose model has the abbr MODEL:
+One file per test case and dataset: OUT/predictions/MODEL/DATASET.json, MODEL being the test case's algorithm and id. A
+file is an object with keys "0", "1", ..., the number of the question in OpenCompass' test set, and values with
+`origin_prompt`, `prediction` and `gold`, which are lists for questions with several turns. With a config whose model
+has the abbr MODEL:
 
     opencompass CONFIG --work-dir PARENT-OF-OUT --reuse NAME-OF-OUT --mode eval
 """
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def predictions_of(case: Case, dataset: Dataset) -> dict[str, dict[str, Any]]:
-    """Dataset, as OpenCompass calls it -> its file. A query that failed has the prediction ""."""
+    """OpenCompass' name of the dataset -> content of its file. Failed queries have the prediction ""."""
     found: dict[str, dict[str, Any]] = {}
     for index, (_, result, _, _) in sorted(case.answers().items()):
         if index >= len(dataset.queries):
@@ -63,7 +63,7 @@ def predictions_of(case: Case, dataset: Dataset) -> dict[str, dict[str, Any]]:
         query, gold = dataset.queries[index], dataset.golds[index]
         file = found.setdefault(abbreviation(query.group), {})
         number = _NUMBER.search(query.id)
-        # Our own numbers count from 1, HumanEval's from 0.
+        # Our ids count from 1, HumanEval's from 0.
         key = str(int(number.group(1)) - (query.group != humaneval.NAME)) if number else str(len(file))
         if key in file:
             raise UserError(f"{case.algorithm}: two questions have the number of {query.id!r}: ids must differ")
@@ -72,7 +72,7 @@ def predictions_of(case: Case, dataset: Dataset) -> dict[str, dict[str, Any]]:
 
 
 def abbreviation(group: str) -> str:
-    """What OpenCompass calls the dataset of a group; a name made of the group's where it has none."""
+    """OpenCompass' name of a group's dataset, or one derived from the group."""
     if group in _MMLU:
         return f"lukaemon_mmlu_{group}"
     if group.startswith(cmmlu.PREFIX):
@@ -82,10 +82,10 @@ def abbreviation(group: str) -> str:
 
 
 def prediction(query: Query, gold: Any, answers: list[str]) -> dict[str, Any]:
-    """One entry of a file; ``answers`` may be fewer than the turns."""
+    """An entry of a file; there may be fewer ``answers`` than turns."""
     given = [*answers, *[""] * (len(query.turns) - len(answers))]
     chats = [messages_of(query, given[:turn]) for turn in range(len(query.turns))]
-    prompts = [[{"role": ROLES[said["role"]], "prompt": said["content"]} for said in chat] for chat in chats]
+    prompts = [[{"role": ROLES[message["role"]], "prompt": message["content"]} for message in chat] for chat in chats]
     if len(query.turns) == 1:
         own = dict(gold) if isinstance(gold, Mapping) else str(gold)
         return {"origin_prompt": prompts[0], "prediction": given[0], "gold": own}
@@ -98,14 +98,14 @@ def _dataset(workspace: Workspace, case: Case) -> Dataset:
     dataset = workspace.dataset(url)
     if dataset is None:
         raise UserError(
-            f"the data file {url or '(not in the configuration)'} of {case.algorithm} is not there: call this "
-            "in the folder in which ianvs was run"
+            f"the data file {url or '(not in the configuration)'} of {case.algorithm} is not there: run this in the "
+            "working directory of ianvs"
         )
     return dataset
 
 
 def _gaps(predictions: dict[str, Any]) -> str:
-    """What is not as OpenCompass wants it, in words."""
+    """Missing answers and questions, as text."""
     texts = [[one] if isinstance(one := entry["prediction"], str) else one for entry in predictions.values()]
     failed = sum("" in answers for answers in texts)
     missing = next((number for number in range(len(predictions)) if str(number) not in predictions), None)

@@ -1,4 +1,4 @@
-"""``specdec report``: a workspace of Ianvs as one HTML page, and the same data as JSON and CSV."""
+"""``specdec report``: write a workspace of Ianvs as an HTML page, JSON and CSV."""
 
 from __future__ import annotations
 

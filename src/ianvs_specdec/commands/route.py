@@ -1,4 +1,4 @@
-"""``specdec route label|train|calibrate|eval``: routers that learn from what both models made of a set of queries."""
+"""``specdec route label|train|calibrate|eval``: train and evaluate routers on the outcomes of two models."""
 
 from __future__ import annotations
 

@@ -68,16 +68,16 @@ def run(options: argparse.Namespace) -> int:
     # Before the edge runs, to report unusable outcomes early.
     targets(outcomes, options.label, options.epsilon)
     outcomes, signals = _signals(options, outcomes, priors)
-    doubts = arrays(signals.doubts)
+    doubts = arrays(signals.signals)
     labels = targets(outcomes, options.label, options.epsilon)
     numbers = fold_numbers(outcomes, "row", options.folds, options.seed)
     folds = [np.flatnonzero(numbers == fold) for fold in range(options.folds)]
     held = cross_fitted(doubts, labels, folds)
     share = options.cloud_share
     threshold = quality_threshold(held, outcomes, options.keep) if share is None else share_threshold(held, share)
-    begun = None if options.after is None else fit_early(signals, options.after, labels, folds, held >= threshold)
+    early = None if options.after is None else fit_early(signals, options.after, labels, folds, held >= threshold)
     alone = [RouterScores(name, values) for name, values in doubts.items()]
-    scored = [*alone, *([] if begun is None else [begun.scored(held, threshold)])]
+    scored = [*alone, *([] if early is None else [early.scored(held, threshold)])]
     evaluation = evaluate(outcomes, [*scored, RouterScores.at_threshold(FITTED, held, threshold, labels=labels)])
     slopes, offset = fit(doubts, labels)
     rounded = {name: round(slope, 6) for name, slope in slopes.items()}
@@ -85,15 +85,15 @@ def run(options: argparse.Namespace) -> int:
         **outcomes.summary(),
         "label": options.label,
         "apgr": round(evaluation.results[-1].metrics["apgr"].value, 4),
-        **({} if begun is None else {"saved": round(begun.saved, 4)}),
+        **({} if early is None else {"saved": round(early.saved, 4)}),
     }
-    after = None if begun is None else EarlyModel(options.after, begun.doubt)
+    after = None if early is None else EarlyModel(options.after, early.model)
     fitted = UncertaintyModel(tuple(slopes), rounded, round(offset, 6), round(threshold, 6), report, after)
     with writing(options.out):
         fitted.save(options.out)
     _print_results(evaluation, slopes, options.out)
-    if begun is not None:
-        print(begun.summary())
+    if early is not None:
+        print(early.summary())
     return 0
 
 

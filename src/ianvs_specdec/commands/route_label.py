@@ -78,8 +78,8 @@ def _check(options: argparse.Namespace) -> None:
     if options.label == "soft" and not options.samples:
         raise UserError("--label soft needs several answers of each model: give --samples N")
     models = ("edge", "cloud", "edge_backend", "cloud_backend", "edge_set", "cloud_set")
-    asking = (*models, "journal", "limit", "samples", "scorer_set")
-    if options.job is not None and (given := [name for name in asking if getattr(options, name)]):
+    arguments = (*models, "journal", "limit", "samples", "scorer_set")
+    if options.job is not None and (given := [name for name in arguments if getattr(options, name)]):
         raise UserError(f"{option(given[0])} is for running models; --job uses recorded answers")
     if options.data is not None and options.algorithm:
         raise UserError("--algorithm needs --job")
@@ -89,13 +89,13 @@ def _run_models(options: argparse.Namespace, scorer: Quality) -> Outcomes:
     settings = {side: model_of(options, side, model.check_hyperparameters) for side, model in SIDES.items()}
     scorers = read_hyperparameters(None, options.scorer_set, "--scorer-set")
     scorers.check(DatasetProcessor.check_hyperparameters)
-    asked = read_rows(options.data, scorer, scorers.values, options.limit)
+    rows = read_rows(options.data, scorer, scorers.values, options.limit)
     journal = options.journal or options.out.with_suffix(".journal")
-    each = len(asked.queries) * (1 + (options.samples or 0))
+    each = len(rows.queries) * (1 + (options.samples or 0))
     progress = Progress("answers", dict.fromkeys(SIDES, each))
     try:
         collected = collect(
-            asked,
+            rows,
             settings,
             scorer,
             journal,
@@ -110,7 +110,7 @@ def _run_models(options: argparse.Namespace, scorer: Quality) -> Outcomes:
             print(f"{progress.done} answers are stored in {journal}: the next run resumes", file=sys.stderr)
         raise
     progress.close()
-    _report_left_out(collected, len(asked.queries))
+    _report_left_out(collected, len(rows.queries))
     if any(collected.unparsed.values()):
         parts = ", ".join(f"{count} of the {side}" for side, count in collected.unparsed.items())
         print(f"answers without a letter or number that could be read, which count as wrong: {parts}", file=sys.stderr)

@@ -1,9 +1,8 @@
 """Write the records of RouteLLM as a file of outcomes, which specdec route train and route eval read.
 
-The records are those of the paper's authors (github.com/lm-sys/RouteLLM, routellm/evals/mmlu/responses, Apache-2.0):
-for each of MMLU's 14,042 test questions whether Mixtral-8x7B-Instruct-v0.1 and gpt-4-1106-preview answered it rightly.
-Give the folder, or a tar archive of it. The subject becomes the group, so that routers can be held to subjects they
-have not seen.
+The records of the paper's authors (github.com/lm-sys/RouteLLM, routellm/evals/mmlu/responses, Apache-2.0) say for each
+of MMLU's 14,042 test questions whether Mixtral-8x7B-Instruct-v0.1 and gpt-4-1106-preview answered it correctly. Give
+the folder, or a tar archive of it. The subject becomes the group, to hold out subjects.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     check_out(options.out)
     if options.out.suffix != ".csv":
-        raise UserError(f"--out must name a .csv file, by which the format is known; got {options.out}")
+        raise UserError(f"--out must name a .csv file, which determines the format; got {options.out}")
     records = list(routellm.read(options.records, options.edge, options.cloud))
     names = [field.name for field in dataclasses.fields(routellm.MmluRecord)]
     with writing(options.out):

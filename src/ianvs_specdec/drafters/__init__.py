@@ -1,4 +1,4 @@
-"""One file per drafting method, and the registry that names them. Importing this package imports nothing heavy."""
+"""Drafting methods, one file each, and their registry. Importing this package imports nothing heavy."""
 
 from ianvs_specdec.drafters.registry import (
     METHODS,

@@ -1,4 +1,4 @@
-"""A drafter from outside the package: a class in a file, and values for its constructor."""
+"""A user's drafter: a class in a file, and arguments of its constructor."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.engine import Context, Drafter, TokenTree
 
 CALLED = ("prepare", "fork", "begin", "propose", "observe", "end", "weights")
-"""What the engine calls of a drafter."""
+"""Methods of a drafter that the engine calls."""
 
 
 def own(drafter: str, drafter_options: Mapping[str, Any] | None = None) -> Drafter:
-    """A drafter of the class ``drafter``, "path/to/file.py:Class"; the path may be relative to the working folder.
-    ``drafter_options`` are its constructor's arguments.
+    """An instance of the class ``drafter``, "path/to/file.py:Class", relative to the working folder.
+    ``drafter_options`` are the arguments of its constructor.
 
-    Raises ``UserError`` where there is no such drafter, or its own code fails.
+    Raises ``UserError`` if there is no such drafter, or its code fails.
     """
     kind = load(drafter)
     _check_options(kind, drafter_options or {})
     with _located(_file(drafter), "drafter_options"):
-        return _watched(kind, _file(drafter))(**(drafter_options or {}))
+        return _reporting(kind, _file(drafter))(**(drafter_options or {}))
 
 
 @contextmanager
 def _located(file: Path, key: str = "drafter") -> Iterator[None]:
-    """What goes wrong inside is told as a fault of the user's file."""
+    """Convert exceptions inside to ``UserError`` of the user's file."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        raise _told(error, file, key) from error
+        raise _user_error(error, file, key) from error
 
 
-def _watched(kind: type[Drafter], file: Path) -> type[Drafter]:
-    """The class, with what goes wrong in its methods told as a fault of its file."""
+def _reporting(kind: type[Drafter], file: Path) -> type[Drafter]:
+    """A subclass whose methods raise ``UserError`` for exceptions in the user's code."""
 
-    def watched(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def call(self: Drafter, *arguments: Any) -> Any:
             with _located(file):
@@ -58,28 +58,28 @@ def _watched(kind: type[Drafter], file: Path) -> type[Drafter]:
 
         return call
 
-    def told(tree: Any) -> Any:
+    def explained(tree: Any) -> Any:
         fault = isinstance(tree, Exception) and not isinstance(tree, UserError)
-        return _told(tree, file, "drafter") if fault else tree
+        return _user_error(tree, file, "drafter") if fault else tree
 
     def propose_all(cls: type[Drafter], drafts: Sequence[tuple[Any, Context, int]]) -> list[Any]:
         with _located(file):
-            trees = super(watching, cls).propose_all(drafts)
-        return [told(tree) for tree in trees]
+            trees = super(subclass, cls).propose_all(drafts)
+        return [explained(tree) for tree in trees]
 
-    body: dict[str, Any] = {name: watched(name, getattr(kind, name)) for name in CALLED}
-    body["unread_tokens"] = property(watched("unread_tokens", lambda self: super(watching, self).unread_tokens))
-    watching: Any = type(kind.__name__, (kind,), {**body, "propose_all": classmethod(propose_all)})
-    return watching
+    body: dict[str, Any] = {name: wrapped(name, getattr(kind, name)) for name in CALLED}
+    body["unread_tokens"] = property(wrapped("unread_tokens", lambda self: super(subclass, self).unread_tokens))
+    subclass: Any = type(kind.__name__, (kind,), {**body, "propose_all": classmethod(propose_all)})
+    return subclass
 
 
 def check(drafter: str, drafter_options: Mapping[str, Any] | None = None) -> None:
-    """Raise ``UserError`` if ``own`` cannot be called with these. Runs the file, and makes no drafter."""
+    """Raise ``UserError`` if ``own`` cannot be called with these arguments. Runs the file, but creates no drafter."""
     _check_options(load(drafter), drafter_options or {})
 
 
 def load(drafter: str) -> type[Drafter]:
-    """The class that "path/to/file.py:Class" names. A file is run once, as long as it does not change."""
+    """The class that "path/to/file.py:Class" names. A file is run once as long as it does not change."""
     file, name = _file(drafter), drafter.rpartition(":")[2]
     module = _module(file)
     kind = vars(module).get(name)
@@ -109,14 +109,14 @@ def _module(file: Path) -> ModuleType:
     if name not in sys.modules:
         module = ModuleType(name)
         module.__file__ = str(file)
-        # Dataclasses look for the module of a class among the imported ones, while that is being run.
+        # Dataclasses look up the module of a class in sys.modules.
         sys.modules[name] = module
         try:
-            # Not by an import, which writes byte code beside the user's file.
+            # An import would write byte code next to the user's file.
             exec(compile(source, str(file), "exec"), vars(module))
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            raise _told(error, file, "drafter") from error
+            raise _user_error(error, file, "drafter") from error
     return sys.modules[name]
 
 
@@ -136,8 +136,8 @@ def _check_options(kind: type[Drafter], given: Mapping[str, Any]) -> None:
             raise UserError(f"drafter {kind.__name__} needs {key}", key="drafter_options")
 
 
-def _told(error: BaseException, file: Path, key: str) -> UserError:
-    """What went wrong in the user's file, with the line of it."""
+def _user_error(error: BaseException, file: Path, key: str) -> UserError:
+    """A ``UserError`` with the line of the user's file."""
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == str(file)]
     reason = error.msg if isinstance(error, SyntaxError) else error
     if isinstance(error, SyntaxError) and error.filename == str(file):

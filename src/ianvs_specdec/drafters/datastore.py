@@ -1,9 +1,9 @@
-"""A datastore: token sequences and the suffix array over them, for drafters that retrieve what others have said.
+"""A datastore: token sequences and the suffix array over them, for drafters that retrieve continuations.
 
-A file in safetensors format: tensor ``tokens`` (uint8, the ids as big-endian numbers of 2 or 4 bytes, so that the order
-of bytes is the order of ids; a separator, one more than the largest id, behind every sequence), tensor ``suffixes``
-(int32 or int64, the positions of all ids in the order of what begins there) and, as metadata ``datastore``, a JSON
-object of ``version``, ``vocabulary``, ``tokenizer`` (a fingerprint, may be empty) and ``checksum`` (CRC-32 of both).
+A file in safetensors format: tensor ``tokens`` (uint8, ids as big-endian numbers of 2 or 4 bytes, so that byte order is
+id order; a separator, one more than the largest id, after every sequence), tensor ``suffixes`` (int32 or int64, the
+positions of all ids, sorted by the suffixes that begin there) and, as metadata ``datastore``, a JSON object with
+``version``, ``vocabulary``, ``tokenizer`` (a fingerprint, may be empty) and ``checksum`` (CRC-32 of both).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 FEW, MANY = 256, 512
-"""How many occurrences still call for those of a shorter suffix, and how many are looked at."""
+"""Below this number of occurrences, those of a shorter suffix are added; maximum number of occurrences considered."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 class Datastore:
-    """Token sequences in which every suffix can be looked up. ``vocabulary`` is the number of ids."""
+    """Token sequences with look-up of every suffix. ``vocabulary`` is the number of ids."""
 
     def __init__(
         self, tokens: NDArray[numpy.uint8], suffixes: NDArray[numpy.signedinteger], vocabulary: int, tokenizer: str = ""
@@ -43,7 +43,7 @@ class Datastore:
         self._width = _width(vocabulary)
         self._data, self._suffixes = tokens, suffixes
         self._ids = tokens.view(f">u{self._width}")
-        # Single elements come out of a memoryview several times faster than out of an array.
+        # Reading single elements of a memoryview is several times as fast as of an array.
         self._bytes, self._order = tokens.data, suffixes.data
 
     def __len__(self) -> int:
@@ -51,13 +51,13 @@ class Datastore:
 
     @property
     def separator(self) -> int:
-        """What ``continuations`` holds behind the end of a sequence."""
+        """The id in ``continuations`` after the end of a sequence."""
         return self.vocabulary
 
     @classmethod
     def build(cls, sequences: Iterable[Sequence[int]], vocabulary: int, tokenizer: str = "") -> Datastore:
-        """Index sequences of ids below ``vocabulary``, in some 21 bytes of memory a token (twice that for vocabularies
-        of 65,536 and more)."""
+        """Index sequences of ids below ``vocabulary``. Needs about 21 bytes of memory per token (twice that for
+        vocabularies of 65,536 and more)."""
         data = bytearray()
         kind = f">u{_width(vocabulary)}"
         for sequence in filter(len, sequences):
@@ -84,7 +84,7 @@ class Datastore:
 
     @classmethod
     def load(cls, path: Path) -> Datastore:
-        """Map the file into memory. Raises ``UserError`` for a file that is not a whole datastore."""
+        """Map the file into memory. Raises ``UserError`` for an invalid or incomplete file."""
         from safetensors import safe_open
 
         try:
@@ -100,27 +100,28 @@ class Datastore:
         except UserError:
             raise
         except Exception as error:
-            # safetensors has exceptions of its own for damaged files, and so has the system.
+            # Damaged files raise exceptions of safetensors or of the system.
             reason = " ".join(str(error).split()) or type(error).__name__
             raise UserError(f"cannot read the datastore {path}: {reason}; {_BUILD}", key="datastore") from error
         return store
 
     def check_fits(self, path: Path, target: Target) -> None:
-        """Raise ``UserError`` if the ids in the datastore, read from ``path``, mean other tokens to ``target``."""
+        """Raise ``UserError`` if the ids of the datastore, read from ``path``, are not those of ``target``'s
+        tokenizer."""
         vocabulary = len(target.embedding)
         folder = getattr(getattr(target, "model", None), "name_or_path", "")
         tokenizer = fingerprint(Path(folder)) if folder else ""
-        # Of one tokenizer, models are padded to different sizes, and no text has a token of the padding.
+        # Models with one tokenizer may be padded to different sizes; padding tokens do not occur in text.
         same = tokenizer and tokenizer == self.tokenizer and self._ids[self._ids < self.vocabulary].max() < vocabulary
         unknown = not (tokenizer and self.tokenizer) and vocabulary == self.vocabulary
         if not (same or unknown):
-            told = f"the datastore {path} has a vocabulary of {self.vocabulary} tokens, the model one of {vocabulary}"
-            raise UserError(f"{told}, or it was made with another tokenizer: {_BUILD}", key="datastore")
+            reason = f"the datastore {path} has a vocabulary of {self.vocabulary} tokens, the model one of {vocabulary}"
+            raise UserError(f"{reason}, or it was made with another tokenizer: {_BUILD}", key="datastore")
 
     def longest_suffix(self, tokens: Sequence[int], least: int) -> int:
-        """The length of the longest suffix of ``tokens``, at least ``least``, that occurs; 0 if there is none."""
+        """Length of the longest suffix of ``tokens`` of at least ``least`` tokens that occurs; 0 if none."""
         data = self._encoded(tokens)
-        # Where a sequence of tokens occurs, every suffix of it does: the longest can be found by halving.
+        # Binary search: if a sequence occurs, so does every suffix of it.
         low, high = least - 1, len(tokens)
         while low < high:
             probe = (low + high + 1) // 2
@@ -133,12 +134,12 @@ class Datastore:
     def continuations(
         self, tokens: Sequence[int], longest: int, least: int, length: int
     ) -> tuple[NDArray[numpy.int64], NDArray[numpy.float64]]:
-        """What followed suffixes of ``tokens``, of which ``longest`` occurs and counts most.
+        """The continuations of suffixes of ``tokens``, of which the ``longest`` occurs and counts most.
 
-        Ids ``[rows, length]`` in lexicographic order, the separator behind the end of a sequence; and weights
-        ``[rows]``: 2 to the power of how many tokens before are those of ``tokens``. The suffix looked up is the
-        longest one, or half of it, or half of that, down to ``least``, as long as it occurs at most ``FEW`` times; of
-        more than ``MANY`` occurrences as many are taken, at equal distances.
+        Returns ids ``[rows, length]`` in lexicographic order, with the separator after the end of a sequence, and
+        weights ``[rows]``: 2 to the power of the number of matching tokens before. The suffix is the longest one, or
+        half of it, or a quarter and so on down to ``least``, as long as it occurs at most ``FEW`` times. If there are
+        more than ``MANY`` occurrences, that many at equal distances are used.
         """
         data = self._encoded(tokens)
         matched, (first, last) = longest, self._range(self._end(data, longest))
@@ -153,7 +154,7 @@ class Datastore:
         places = self._suffixes[chosen][:, None].astype(numpy.int64)
         rows = self._ids[numpy.minimum(places + numpy.arange(matched, matched + length), len(self._ids) - 1)]
         before = numpy.array(tokens[-longest : len(tokens) - matched][::-1], self._ids.dtype)
-        # A place before the first token is taken from the end, which is a separator and never equal.
+        # Positions before the first token wrap to the last one, a separator, which is never equal.
         equal = self._ids[numpy.maximum(places - 1 - numpy.arange(len(before)), -1)] == before
         return rows.astype(numpy.int64), 2.0 ** (matched + numpy.logical_and.accumulate(equal, axis=1).sum(axis=1))
 
@@ -164,12 +165,11 @@ class Datastore:
         return data[len(data) - tokens * self._width :]
 
     def _range(self, pattern: bytes) -> tuple[int, int]:
-        """The ranks of the suffixes that begin with ``pattern``, which occurs: the first, and one more than the
-        last."""
+        """The ranks of the suffixes that begin with ``pattern``, which occurs: first and one after the last."""
         first = self._first(pattern)
         assert first is not None
         size, at, order = len(pattern), self._at, self._order
-        # Most patterns are rare: the end is near.
+        # Most patterns are rare: search nearby first.
         near = min(first + FEW, len(order))
         low, high = (first, near) if near == len(order) or at(order[near], size) != pattern else (near, len(order))
         return first, bisect_right(order, pattern, low, high, key=lambda position: at(position, size))
@@ -193,14 +193,14 @@ _BUILD = "build one for this model with `specdec datastore build`"
 
 
 def fingerprint(folder: Path) -> str:
-    """What tells the tokenizer in a model's ``folder`` from others (SHA-256 of its vocabulary); "" if there is none."""
+    """A fingerprint of the tokenizer in a model's ``folder`` (SHA-256 of its vocabulary); "" if there is none."""
     file = next((folder / name for name in TOKENIZER_FILES if (folder / name).is_file()), None)
     if file is None:
         return ""
     if file.name != "tokenizer.json":
         content = file.read_bytes()
     else:
-        # The rest of the file is written differently by different versions of the same tokenizer.
+        # Other parts of the file differ between versions of the same tokenizer.
         parsed = read_object(file)
         added = [[token["id"], token["content"]] for token in parsed.get("added_tokens", ())]
         content = json.dumps([parsed.get("model", {}).get("vocab"), added], sort_keys=True).encode()
@@ -212,7 +212,7 @@ def _width(vocabulary: int) -> int:
 
 
 def _suffix_array(tokens: NDArray[numpy.uint8], vocabulary: int) -> NDArray[numpy.signedinteger]:
-    """The positions of all tokens but separators, in the order of what begins there."""
+    """The positions of all tokens but separators, sorted by the suffixes that begin there."""
     # libdivsufsort: linear space, insensitive to long repetitions, and packaged for every platform we run on.
     import pydivsufsort
 

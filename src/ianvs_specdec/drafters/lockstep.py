@@ -7,29 +7,30 @@ from typing import Protocol, TypeVar
 
 from ianvs_specdec.engine import TokenTree
 
-Asked = TypeVar("Asked", contravariant=True)
-Computed = TypeVar("Computed", covariant=True)
-Returned = TypeVar("Returned")
+Part = TypeVar("Part", contravariant=True)
+Result = TypeVar("Result", covariant=True)
+Value = TypeVar("Value")
 
 
-class Model(Protocol[Asked, Computed]):
-    """What computes parts of several sequences in one step."""
+class Model(Protocol[Part, Result]):
+    """Computes parts of several sequences in one step."""
 
-    def step(self, parts: Sequence[Asked], /) -> Sequence[Computed]: ...
-
-
-Growth = Generator[Asked, Computed, TokenTree]
-"""A draft in the making: it yields what its model has to compute next, is sent the outcome, and returns the tree."""
+    def step(self, parts: Sequence[Part], /) -> Sequence[Result]: ...
 
 
-def lockstep(model: Model[Asked, Computed], growths: Sequence[Growth[Asked, Computed]]) -> list[TokenTree | Exception]:
-    """The tree that comes of each growth, or what it raised; what all of them ask for next is one step of ``model``."""
+Growth = Generator[Part, Result, TokenTree]
+"""A draft as a generator: it yields the next part for its model, receives the result, and returns the tree."""
+
+
+def lockstep(model: Model[Part, Result], growths: Sequence[Growth[Part, Result]]) -> list[TokenTree | Exception]:
+    """Run all growths; parts that they yield at the same time share a step of ``model``. Returns a tree or an exception
+    for each."""
     trees: dict[int, TokenTree | Exception] = {}
-    asked: dict[int, Asked] = {}
+    waiting: dict[int, Part] = {}
 
-    def advance(number: int, computed: Computed | None) -> None:
+    def advance(number: int, result: Result | None) -> None:
         try:
-            asked[number] = growths[number].send(computed)  # type: ignore[arg-type]  # the first is always None
+            waiting[number] = growths[number].send(result)  # type: ignore[arg-type]  # the first is always None
         except StopIteration as stop:
             trees[number] = stop.value
         except Exception as error:
@@ -37,29 +38,21 @@ def lockstep(model: Model[Asked, Computed], growths: Sequence[Growth[Asked, Comp
 
     for number in range(len(growths)):
         advance(number, None)
-    while asked:
-        numbers, parts = list(asked), list(asked.values())
-        asked.clear()
-        for number, computed in zip(numbers, model.step(parts), strict=True):
-            advance(number, computed)
+    while waiting:
+        numbers, parts = list(waiting), list(waiting.values())
+        waiting.clear()
+        for number, result in zip(numbers, model.step(parts), strict=True):
+            advance(number, result)
     return [trees[number] for number in range(len(growths))]
 
 
-def alone(model: Model[Asked, Computed], steps: Generator[Asked, Computed, Returned]) -> Returned:
-    """What ``steps`` return, each computed by itself."""
+def run_alone(model: Model[Part, Result], steps: Generator[Part, Result, Value]) -> Value:
+    """Run ``steps`` with one step of ``model`` per part. Returns their result."""
     try:
         part = next(steps)
         while True:
-            (computed,) = model.step([part])
-            part = steps.send(computed)
+            (result,) = model.step([part])
+            part = steps.send(result)
     except StopIteration as stop:
-        result: Returned = stop.value
-        return result
-
-
-def only(trees: Sequence[TokenTree | Exception]) -> TokenTree:
-    """The tree of the one request that was drafted for. Raises what it raised."""
-    (tree,) = trees
-    if isinstance(tree, Exception):
-        raise tree
-    return tree
+        value: Value = stop.value
+        return value

@@ -1,4 +1,4 @@
-"""The options of each drafting method. Imports no torch, so that a job is checked before anything is loaded."""
+"""Options of the drafting methods. Imports no torch, so that jobs are checked before anything is loaded."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Length = Annotated[
 
 
 class MethodOptions(Settings):
-    """What all methods have."""
+    """Options of all methods."""
 
     acceptance: Acceptance = Field("rejection", description="how sampled drafts are accepted")
 
 
 class DraftingOptions(MethodOptions):
-    """What all methods that draft have."""
+    """Options of all methods that draft."""
 
     length: Length = "full"
 

@@ -1,5 +1,4 @@
-"""Predicted output: the user hands in a text that is expected back in parts, an edited document for instance; drafts
-are copied from it."""
+"""Predicted output: drafts are copied from a text that the user expects back, such as an edited document."""
 
 from __future__ import annotations
 
@@ -11,13 +10,13 @@ PATIENCE = 2
 
 
 class PredictedOutput(Drafter):
-    """Follows ``context.prediction`` from its beginning as long as the output agrees.
+    """Follows ``context.prediction`` from its start as long as the output agrees.
 
-    After a token that disagrees it looks for where the output has gone on: behind a place in the prediction where the
-    last tokens of the output occur, eight down to ``resync`` of them, the nearest place ahead or else the nearest one
-    behind. Until one is found, the disagreeing tokens are taken to stand for as many of the prediction. Drafts have 16
-    tokens and double as long as all of them are right; after two in a row of which nothing was right they have 2,
-    until one is right. Without a prediction nothing is drafted.
+    After a token that disagrees, it looks for the last 8 tokens of the output in the prediction, or fewer, down to
+    ``resync``: first ahead of the current position, then behind, the nearest one each. If none is found, the
+    disagreeing tokens replace as many of the prediction. Drafts have 16 tokens, doubled each time all of them are
+    right; after two drafts in a row with nothing right they have 2 until one is right. Without a prediction nothing is
+    drafted.
     """
 
     def __init__(self, resync: int = 1) -> None:
@@ -55,7 +54,7 @@ class PredictedOutput(Drafter):
             self._position = found
 
     def _find(self, output: list[int]) -> int | None:
-        """The position behind the best occurrence of the end of ``output`` in the prediction."""
+        """The position after the best occurrence of the end of ``output`` in the prediction."""
         best: tuple[int, bool, int] | None = None
         for last in self._occurrences.get(output[-1], ()):
             length = 1

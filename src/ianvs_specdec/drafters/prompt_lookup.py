@@ -6,18 +6,17 @@ from ianvs_specdec.engine import Context, Drafter, Output, Target, TokenTree
 
 
 class PromptLookup(Drafter):
-    """Matches the longest suffix of the context, ``max_ngram`` tokens down to one, that occurred before.
+    """Matches the longest suffix of the context, from ``max_ngram`` tokens down to one, that occurred before.
 
-    Of several occurrences the latest counts. A match that runs into the end of the context goes on with what it
-    proposes itself, so that a repetition is drafted to the full length.
+    The latest occurrence counts. A match that reaches the end of the context continues with its own proposal, so that
+    repetitions are drafted in full length.
     """
 
     def __init__(self, max_ngram: int = 3) -> None:
         self._max_ngram = max_ngram
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
-        # A trie over reversed n-grams: one look-up per token of the suffix. A node is known by its parent and its
-        # token.
+        # A trie over reversed n-grams, (parent, token) -> node: one look-up per token of the suffix.
         self._children: dict[tuple[int, int], int] = {}
         self._followed_at: list[int] = [0]
         self._indexed, self._context = 1, context
@@ -41,7 +40,7 @@ class PromptLookup(Drafter):
         return TokenTree.chain(tokens[-1], repeated(tokens, position, length))
 
     def _index(self, tokens: list[int]) -> None:
-        """Note, for every n-gram that some token follows, where that token stands."""
+        """Record the position after every n-gram that a token follows."""
         for follower in range(self._indexed, len(tokens)):
             node = 0
             for position in range(follower - 1, max(follower - 1 - self._max_ngram, -1), -1):
@@ -56,7 +55,7 @@ class PromptLookup(Drafter):
 
 
 def repeated(tokens: list[int], start: int, length: int) -> list[int]:
-    """What follows ``start``, over the end of ``tokens`` as if they repeated themselves from there."""
+    """``length`` tokens from ``start``, continuing periodically beyond the end of ``tokens``."""
     draft = tokens[start : start + max(length, 0)]
     period = len(tokens) - start
     while len(draft) < length:

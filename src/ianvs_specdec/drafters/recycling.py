@@ -1,9 +1,9 @@
-"""Token recycling: what the target found likely after a token before is likely after it again (Luo et al. 2024,
-arXiv 2408.08696).
+"""Token recycling: tokens that the target ranked high after a token are likely after it again (Luo et al. 2024, arXiv
+2408.08696).
 
-The published method keeps one row of successors per token and lays a fixed tree over them. Here a row may also belong
-to the last ``order`` tokens together, the longest known context counting, and the tree is the best one for how often
-guesses of each rank have come true so far in this very run.
+The published method keeps one row of successors per token and a fixed tree. Here a row may also belong to the last
+``order`` tokens together, where the longest known context counts, and the tree is the best one for the hit rates of
+each rank in this run.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ import math
 from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
 
 CAPACITY = 1 << 18
-"""How many contexts are remembered; then the quarter learned first is forgotten."""
+"""Maximum number of contexts; beyond, the oldest quarter is dropped."""
 
 Key = tuple[int, ...]
 
 
 class Recycling(Drafter):
-    """Trees of at most ``nodes`` of the ``successors`` best-known tokens after each of the last 1 to ``order`` tokens.
+    """Trees of at most ``nodes`` tokens, from the ``successors`` best tokens after each of the last 1 to ``order``
+    tokens.
 
-    What one request has taught is kept for the next one: it is about the target, and no guess can change an output.
+    The rows are kept across requests: they describe the target, and drafts cannot change an output.
     """
 
     def __init__(self, nodes: int = 16, successors: int = 8, order: int = 2) -> None:
@@ -43,8 +44,8 @@ class Recycling(Drafter):
         self._tail = tuple(tokens[-self._order :])
 
     def propose(self, context: Context, budget: int) -> TokenTree:
-        """The most probable paths through the known rows, a path's probability being the product of how often guesses
-        of such rank come true."""
+        """The most probable paths through the known rows; the probability of a path is the product of the hit rates of
+        its ranks."""
         tree = TokenTree([context.tokens[-1]], [-1])
         nodes, deepest = min(budget, self._nodes), context.remaining - 1
         costs = [rates.costs() for rates in self._rates]
@@ -81,7 +82,7 @@ class Recycling(Drafter):
             if row:
                 self._rates[order].learn(row.index(token) if token in row else None)
         rows = logits.topk(min(self._successors, logits.shape[-1]), dim=-1).indices.tolist()
-        # What was accepted comes last and so prevails over what a wrong guess would have led to.
+        # The accepted path is last, so that its rows replace those of rejected nodes.
         for node in itertools.chain(range(len(rows)), path):
             self._put(tails[node], rows[node])
         self._tail = (*tails[path[-1]], observation.token)[-self._order :]
@@ -97,7 +98,7 @@ class Recycling(Drafter):
             self._rows[key] = row
 
     def _find(self, tail: Key) -> tuple[int, list[int]]:
-        """The row of the longest known context at the end of ``tail``, and how long that is; an empty row if none."""
+        """The length of the longest known context at the end of ``tail`` and its row; an empty row if none."""
         for order in range(len(tail), 0, -1):
             row = self._rows.get(tail[-order:])
             if row:
@@ -106,14 +107,13 @@ class Recycling(Drafter):
 
 
 class _Rates:
-    """How often the guess of each rank comes true where the target gets to decide; the latest few hundred decisions
-    count most."""
+    """Hit rates of the guesses by rank, weighted towards the latest few hundred decisions."""
 
     MEMORY = 256
     LEAST = 1e-3
 
     def __init__(self, ranks: int) -> None:
-        # Before anything is known: every rank half as good as the one before.
+        # Prior: every rank is half as good as the one before.
         self._hits = [2.0 * 0.5 ** (rank + 1) for rank in range(ranks)]
         self._decisions = 3.0
 
@@ -126,5 +126,5 @@ class _Rates:
             self._hits = [hits / 2 for hits in self._hits]
 
     def costs(self) -> list[float]:
-        """Minus log-probability by rank."""
+        """Negative log-probability by rank."""
         return [-math.log(max(hits, self.LEAST) / self._decisions) for hits in self._hits]

@@ -21,24 +21,22 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Method:
     """``drafter`` is "module:Class"; ``backend`` is the method's name as a back end in Ianvs; ``options`` declares the
-    constructor's keyword arguments and what all methods have. ``about`` says in a line where the drafts come from.
-    ``looks``: option -> "module:function", which looks at the file or folder that it names, for a target of given
-    sizes, and imports nothing heavy. ``target_look``: "module:function", the same with all options and the target's
-    folder. ``tokens_only``: whether it needs nothing of the target but its tokens, so that another machine can verify
-    its drafts. ``chain``: options by default where the target has no cheap way to compute branches.
+    constructor's keyword arguments and the options of all methods. ``about`` describes the drafts in one line.
+    ``file_check``: "module:function", called with the options and the target's sizes and folder (see ``check_files``).
+    ``tokens_only``: the drafter reads only tokens of the target, so that another machine can verify its drafts.
+    ``chain``: default options for targets that cannot compute branches in one step.
     """
 
     drafter: str
     backend: str
     options: type[MethodOptions] = MethodOptions
     about: str = ""
-    looks: Mapping[str, str] = field(default_factory=dict)
-    target_look: str = ""
+    file_check: str = ""
     tokens_only: bool = False
     chain: Mapping[str, Any] = field(default_factory=dict)
 
     def arguments(self, given: MethodOptions) -> dict[str, Any]:
-        """The options that are the constructor's arguments, as far as they are set."""
+        """The constructor arguments among the options, if set."""
         return {name: value for name, value in given.explicit().items() if name not in DraftingOptions.model_fields}
 
     @property
@@ -46,7 +44,7 @@ class Method:
         return f"{self.backend[0].upper()}{self.backend[1:]}LLM"
 
 
-_EAGLE = {"head": "ianvs_specdec.drafters.eagle.layout:check_files"}
+_EAGLE = "ianvs_specdec.drafters.eagle.layout:check_files"
 
 METHODS: dict[str, Method] = {
     "autoregressive": Method(
@@ -87,7 +85,7 @@ METHODS: dict[str, Method] = {
         options.SuffixOptions,
         about="drafts from the longest match in context and corpus, or of a head where the match is short (SAMD)",
         tokens_only=True,
-        looks=_EAGLE,
+        file_check=_EAGLE,
     ),
     "recycling": Method(
         "ianvs_specdec.drafters.recycling:Recycling",
@@ -102,15 +100,14 @@ METHODS: dict[str, Method] = {
         options.DraftModelOptions,
         about="drafts of a smaller language model",
         tokens_only=True,
-        looks={"draft": "ianvs_specdec.drafters.draft_model.files:check_files"},
-        target_look="ianvs_specdec.drafters.draft_model.files:check_target",
+        file_check="ianvs_specdec.drafters.draft_model.files:check_files",
     ),
     "medusa": Method(
         "ianvs_specdec.drafters.medusa.drafter:Medusa",
         "MedusaSpecDec",
         options.MedusaOptions,
         about="drafts of extra output heads, one for each position ahead (Medusa)",
-        looks={"head": "ianvs_specdec.drafters.medusa.layout:check_files"},
+        file_check="ianvs_specdec.drafters.medusa.layout:check_files",
         chain={"tree": "chain"},
     ),
     "eagle": Method(
@@ -118,7 +115,7 @@ METHODS: dict[str, Method] = {
         "EagleSpecDec",
         options.EagleOptions,
         about="drafts of a one-layer head on the target's hidden states (EAGLE-1, -2 and -3)",
-        looks=_EAGLE,
+        file_check=_EAGLE,
         chain={"tree": "chain"},
     ),
     "mtp": Method(
@@ -126,14 +123,14 @@ METHODS: dict[str, Method] = {
         "MTPSpecDec",
         options.MtpOptions,
         about="drafts of the layers for multi-token prediction in the model's own checkpoint (MTP)",
-        target_look="ianvs_specdec.drafters.mtp.files:check_target",
+        file_check="ianvs_specdec.drafters.mtp.files:check_files",
     ),
     "dflash": Method(
         "ianvs_specdec.drafters.dflash.drafter:DFlash",
         "DFlashSpecDec",
         options.DFlashOptions,
         about="drafts of a small transformer, a whole block in one forward (DFlash)",
-        looks={"head": "ianvs_specdec.drafters.dflash.layout:check_files"},
+        file_check="ianvs_specdec.drafters.dflash.layout:check_files",
     ),
     "own": Method(
         "ianvs_specdec.drafters.custom:own",
@@ -144,10 +141,10 @@ METHODS: dict[str, Method] = {
 }
 
 ALIASES = {"none": "autoregressive"}
-"""Older names, which are accepted."""
+"""Older names that are still accepted."""
 
 RULES = get_args(options.Acceptance)
-"""How sampled tokens are accepted (see ``engine.acceptance``)."""
+"""Acceptance rules of sampled tokens (see ``engine.acceptance``)."""
 
 
 def method_of(name: str) -> Method:
@@ -158,15 +155,15 @@ def method_of(name: str) -> Method:
 
 
 def default_length(name: str) -> str:
-    """The speculation length of a method for which none was chosen, as ``lengths.create`` takes it."""
+    """The default speculation length of a method, as ``lengths.create`` accepts it."""
     length = method_of(name).options.model_fields.get("length")
     return "fixed:0" if length is None else str(length.default)
 
 
 def check(name: str, settings: Mapping[str, Any]) -> MethodOptions:
-    """The options of a method. Raises ``UserError``, with the ``key`` at fault, for what it does not take.
+    """The options of a method. Raises ``UserError`` with the ``key`` at fault.
 
-    Imports nothing but a file that an option names, so that a configuration can be checked before anything is loaded.
+    Imports only a file that an option names, so that configurations are checked before anything is loaded.
     """
     method = method_of(name)
     found = validated(method.options, settings, f"option of {name}")
@@ -176,23 +173,19 @@ def check(name: str, settings: Mapping[str, Any]) -> MethodOptions:
 
 
 def check_files(name: str, settings: Mapping[str, Any], target: ModelSizes | None, folder: Path | None = None) -> None:
-    """Look at the files and folders among the options. Reads headers, imports no torch.
+    """Check the files and folders among the options. Reads headers, imports no torch.
 
-    Raises ``UserError``, with the ``key`` at fault, for one that is not what the method reads, or not for a ``target``
-    of these sizes, in this ``folder``, None where they are not known.
+    Raises ``UserError`` with the ``key`` at fault if one has another format, or does not fit the ``target`` of these
+    sizes in ``folder`` (None if unknown).
     """
-    method = method_of(name)
-    for key, place in method.looks.items():
-        if settings.get(key) is not None:
-            pkgutil.resolve_name(place)(settings[key], target)
-    if method.target_look and folder is not None:
-        pkgutil.resolve_name(method.target_look)(settings, folder)
+    if place := method_of(name).file_check:
+        pkgutil.resolve_name(place)(settings, target, folder)
 
 
 def create(name: str, settings: Mapping[str, Any] | None = None, *, trees: bool = True) -> Drafter:
-    """A drafter by name, with values for its ``options``. ``trees``: the target computes branches in one step.
+    """A drafter by name, with values of its ``options``. ``trees``: the target computes branches in one step.
 
-    Raises ``UserError`` for an unknown method or option and for a value the drafter does not take.
+    Raises ``UserError`` for an unknown method or option and for an invalid value.
     """
     method = method_of(name)
     given = check(name, {**({} if trees else method.chain), **(settings or {})})
@@ -201,9 +194,8 @@ def create(name: str, settings: Mapping[str, Any] | None = None, *, trees: bool 
 
 
 def replace_files(name: str, settings: Mapping[str, Any], replace: Callable[[Path], Any]) -> dict[str, Any]:
-    """The options with ``replace(path)`` in place of each file or folder that they name, so that contents can stand
-    for paths. Among the options of a class of the user's own, a text that is the path of something is one.
-    """
+    """The options with ``replace(path)`` for each file or folder among them, so that contents can stand for paths. In
+    the options of a user's class, every text that is an existing path counts."""
     fields = method_of(name).options.model_fields
 
     def replaced(key: str, value: Any) -> Any:
@@ -221,5 +213,5 @@ def replace_files(name: str, settings: Mapping[str, Any], replace: Callable[[Pat
 
 
 def resolve(name: str) -> str:
-    """The name of a method, of which an older one may be given."""
+    """The current name of a method."""
     return ALIASES.get(name, name)

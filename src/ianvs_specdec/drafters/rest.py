@@ -1,5 +1,4 @@
-"""REST: propose what followed in a datastore of texts wherever the end of the context occurs (He et al. 2024, arXiv
-2311.08252)."""
+"""REST: retrieve continuations of the context's end from a datastore (He et al. 2024, arXiv 2311.08252)."""
 
 from __future__ import annotations
 
@@ -21,13 +20,12 @@ TINY = numpy.finfo(numpy.float64).tiny
 
 
 class Rest(Drafter):
-    """Looks up the end of the context in ``datastore`` and drafts a tree of what most often followed it.
+    """Drafts a tree of the most frequent continuations of the context's end in ``datastore``.
 
-    The end is the last 16 tokens, or as many of them as occur, down to 2. Where they are rare, so are their
-    continuations; then the places where only a shorter end occurs count too, each the less, by half for a token, the
-    shorter it is. A draft has at most ``nodes`` prefixes of at most 10 tokens, each of which makes up at least one
-    ``nodes``-th of all continuations. Of equally frequent ones the shorter comes first, then the smaller in the order
-    of token ids.
+    The end is the longest one that occurs, of 16 down to 2 tokens. If it is rare, occurrences of shorter ends are
+    added, each token less halving their weight. A draft has at most ``nodes`` prefixes of at most 10 tokens, each with
+    at least a share of 1 / ``nodes`` of all continuations. Of equally frequent ones shorter ones come first, then by
+    token ids.
     """
 
     def __init__(self, datastore: str | Path, nodes: int = 32) -> None:
@@ -65,11 +63,11 @@ def frequent_prefixes(
     least: float,
 ) -> TokenTree:
     """The tree of the ``nodes`` most frequent prefixes of ``rows [matches, length]``, which are in lexicographic order
-    and end at a ``separator``; row i counts ``weights[i]`` times. Prefixes with less than the share ``least`` of all
-    rows are left out."""
+    and end at a ``separator``. ``weights [matches]`` are the counts of the rows. Prefixes below the share ``least`` of
+    all rows are omitted."""
     columns = numpy.ascontiguousarray(rows.T)
     length, matches = columns.shape
-    # Rows with a common prefix lie together: a prefix begins, at its depth, in the first row that has it.
+    # Rows with a common prefix are adjacent: a prefix begins, at its depth, in the first row that has it.
     begins = numpy.ones(columns.shape, bool)
     numpy.logical_or.accumulate(columns[:, 1:] != columns[:, :-1], axis=0, out=begins[:, 1:])
     prefix = begins.ravel().cumsum().reshape(length, matches) - 1
@@ -97,14 +95,14 @@ def _drawn(
     tokens: NDArray[numpy.int64],
     depths: NDArray[numpy.int64],
 ) -> NDArray[numpy.float64]:
-    """The share of each prefix divided anew among the tokens behind it, by what the shared noise makes of theirs: the
-    one that would be drawn from them gets the most."""
+    """The share of each prefix redistributed among its next tokens by the shared noise: the token that would be drawn
+    from them gets the most."""
     assert context.noise is not None
     drawn = numpy.zeros_like(shares)
     bounds = numpy.searchsorted(depths, range(depths[-1] + 2)).tolist()
     for depth, (begin, end) in enumerate(pairwise(bounds)):
         noise = context.noise.at(len(context.tokens) + depth).cpu().numpy()
-        # The separator has no noise; it has no share either.
+        # The separator has neither noise nor a share.
         gumbel = noise[numpy.minimum(tokens[begin:end], len(noise) - 1)]
         parts, parents = shares[begin:end] * numpy.exp(gumbel), above[begin:end]
         # The root, -1, is counted as 0.

@@ -1,7 +1,7 @@
 """Drafts from the longest match of the context's end, in the context itself or in a corpus.
 
-A suffix automaton and a fallback to a draft head as in SAM decoding (Hu et al. 2024, arXiv 2411.10666); longer drafts
-for longer matches as in SuffixDecoding (Oliaro et al. 2024, arXiv 2411.04975).
+The suffix automaton and the fallback to a draft head are those of SAM decoding (Hu et al. 2024, arXiv 2411.10666);
+drafts are longer for longer matches as in SuffixDecoding (Oliaro et al. 2024, arXiv 2411.04975).
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, 
 
 TOKENS_PER_MATCHED, LONGEST_DRAFT = 4, 16
 REFRESHED = 32
-"""How many of the suffixes of one position, the longest first, are told that they have occurred there."""
+"""Maximum number of suffixes per position, the longest first, whose latest occurrence is updated."""
 
 
 class Suffix(Drafter):
     """Matches the longest suffix of the context that occurred before, in the context or, if given, in ``datastore``.
 
-    A match of fewer than ``min_match`` tokens (5 with a ``head``, 1 without) counts for nothing; then the EAGLE head in
-    the folder ``head`` drafts, if given. The longer of the two matches wins, the context's if they are equally long. A
-    draft has at most four times as many tokens as its match, and at most 16. From the context it is what followed the
-    latest occurrence; a match that runs into the end of the context goes on with what it proposes itself. From the
-    datastore it is the tree of what followed most often.
+    Matches of fewer than ``min_match`` tokens (5 with a ``head``, 1 without) are ignored; then the EAGLE head in the
+    folder ``head`` drafts, if given. The longer of the two matches wins, the context's if they are equal. A draft has
+    at most four times the tokens of its match, and at most 16. In the context it is what followed the latest
+    occurrence, continued periodically; in the datastore the tree of the most frequent continuations.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class Suffix(Drafter):
 
     @property
     def unread_tokens(self) -> int:
-        # The head may have more to read, but where a match is long enough it is not asked.
+        # The head may have more to read, but is not used if a match is long enough.
         return len(self._context.tokens) - self._automaton.size
 
     def observe(self, observation: Observation) -> None:
@@ -92,18 +91,16 @@ class Suffix(Drafter):
 
 
 class SuffixAutomaton:
-    """A suffix automaton over a growing sequence (Blumer et al. 1985): where its present end occurred before.
+    """A suffix automaton over a growing sequence (Blumer et al. 1985): finds where its end occurred before, in
+    amortised constant time per token.
 
-    All substrings of the tokens given to ``extend``, in amortised constant time a token.
-
-    ``matched`` is the length of the longest suffix of the sequence that occurred before, and ``followed_at`` the
-    position behind its latest earlier occurrence: the token there followed it. Of a suffix with very many suffixes that
-    recur, an occurrence before the latest may be reported.
+    ``matched`` is the length of the longest suffix that occurred before, ``followed_at`` the position after its latest
+    earlier occurrence. If very many of its suffixes recur, an earlier occurrence may be reported.
     """
 
     def __init__(self) -> None:
-        # A state is a set of substrings that occur at the same places. Of each: its transitions, its longest proper
-        # suffix state, the length of its longest substring and the position behind its latest occurrence.
+        # A state is a set of substrings with the same end positions. Lists by state: transitions, suffix link, length
+        # of the longest substring, position after its latest occurrence.
         self._next: list[dict[int, int]] = [{}]
         self._suffix = [-1]
         self._length = [0]
@@ -134,7 +131,7 @@ class SuffixAutomaton:
         return len(self._length) - 1
 
     def _split(self, following: int, state: int, token: int) -> int:
-        """A state of its own for those substrings of ``following`` that are ``state``'s with ``token`` behind them."""
+        """A new state for the substrings of ``following`` that are ``state``'s followed by ``token``."""
         steps = self._next
         shorter = self._add(
             dict(steps[following]), self._suffix[following], self._length[state] + 1, self._end[following]
@@ -146,7 +143,7 @@ class SuffixAutomaton:
         return shorter
 
     def _refresh(self, state: int) -> None:
-        """Report the match, and note that all suffixes, the longest of which is in ``state``, occur here."""
+        """Report the match, and update the latest occurrence of all suffixes, the longest of which is in ``state``."""
         self.matched, self.followed_at = self._length[state], self._end[state]
         for _ in range(REFRESHED):
             if state <= 0:

@@ -1,6 +1,6 @@
-"""The files of a draft head: its configuration and its tensors, read without running code from them.
+"""The files of a draft head: configuration and tensors, read without running code from them.
 
-torch is imported when tensors are read, and not to look at a head.
+torch is imported only when tensors are read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pickle
 import re
 import zipfile
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Shapes = dict[str, tuple[int, ...]]
-PADDED = ", or where both have one tokenizer and are padded to other sizes, cut or pad the head's rows to the target's"
-"""The advice for a vocabulary of another size."""
 KINDS = re.compile(r"p-?eagle|eagle|medusa|dflash|dspark|hass|mlp_?speculator|mtp")
-"""What a configuration calls a head of its kind."""
+"""Names of kinds of heads in configurations."""
 SPECULATORS = {"eagle3": "eagle"}
-"""Types of heads in the format of ``speculators`` that are read, and their kinds."""
+"""Supported types of the format ``speculators``, and their kinds."""
 NAMES = {
     "eagle": "an EAGLE head",
     "peagle": "a P-EAGLE head",
@@ -43,7 +41,7 @@ BACKENDS = {"eagle": "EagleSpecDec", "medusa": "MedusaSpecDec", "dflash": "DFlas
 
 
 def find(folder: Path, files: tuple[str, ...], what: str) -> Path:
-    """The first of ``files`` that is there. Raises ``UserError`` where none is."""
+    """The first of ``files`` that exists. Raises ``UserError`` if none does."""
     path = next((folder / name for name in files if (folder / name).is_file()), None)
     if path is None:
         raise UserError(f"no {what} in {folder}: expected config.json and {' or '.join(files)} there", key="head")
@@ -51,8 +49,8 @@ def find(folder: Path, files: tuple[str, ...], what: str) -> Path:
 
 
 def read_config(folder: Path, what: str) -> dict[str, Any]:
-    """``config.json``, its numbers finite and of a possible size; one of ``speculators`` with the keys of its layer at
-    the top, as the authors have them. Raises ``UserError`` naming the file, and the format of another kind of head."""
+    """``config.json`` with finite numbers of a possible size; for ``speculators``, with the keys of the layer at the
+    top as in the authors' format. Raises ``UserError`` naming the file, and the format of another kind of head."""
     path = folder / "config.json"
     if not path.is_file():
         raise UserError(f"the {what} in {folder} cannot be read: there is no config.json", key="head")
@@ -86,8 +84,8 @@ def _another_kind(path: Path, found: str, kind: str, what: str) -> UserError:
 
 
 def read_shapes(path: Path, what: str) -> Shapes:
-    """Shapes by name, of safetensors or of PyTorch's format, without a look at the numbers. Raises ``UserError`` naming
-    the file."""
+    """Shapes by name, of safetensors or PyTorch files, without reading the numbers. Raises ``UserError`` naming the
+    file."""
     if path.suffix == ".safetensors":
         try:
             return {name: header.shape for name, header in file_headers(path).items()}
@@ -100,7 +98,7 @@ def read_shapes(path: Path, what: str) -> Shapes:
 
 
 def read_ids(path: Path, vocabulary: int, what: str) -> list[int]:
-    """Different token ids below ``vocabulary``, of a list in PyTorch's format. Raises ``UserError`` naming the file."""
+    """A list of different token ids below ``vocabulary`` in PyTorch's format. Raises ``UserError`` naming the file."""
     ids = _listed(path, what)
     valid = isinstance(ids, list) and all(type(token) is int and 0 <= token < vocabulary for token in ids)
     if not valid or not ids or len(set(ids)) < len(ids):
@@ -109,7 +107,7 @@ def read_ids(path: Path, vocabulary: int, what: str) -> list[int]:
 
 
 def _listed(path: Path, what: str) -> Any:
-    """What a file of PyTorch's format holds, shapes in place of tensors."""
+    """The contents of a PyTorch file, with shapes in place of tensors."""
     try:
         with zipfile.ZipFile(path) as archive:
             (listed,) = (name for name in archive.namelist() if name.endswith("data.pkl"))
@@ -120,14 +118,25 @@ def _listed(path: Path, what: str) -> Any:
     except Exception as error:
         raise UserError(
             f"cannot read the {what} in {path}: the file is damaged, or its pickle holds more than tensors, which "
-            "could run code and is not loaded; get the head in the format safetensors, or from whom you trust",
+            "could run code and is not loaded; use the head in safetensors format",
             key="head",
         ) from error
 
 
+def check_sizes(folder: Path, what: str, sizes: Iterable[tuple[str, int | None, int | None]]) -> None:
+    """Raise ``UserError`` if a size, given as (name, the head's, the target's), differs. None = not stated."""
+    for name, own, target in sizes:
+        if own not in (None, target):
+            advice = "use one that was trained for this target"
+            if name == "vocabulary":
+                advice += ", or if both have one tokenizer with different padding, cut or pad the rows to the target's"
+            reason = f"is for a {name} of {own}, the target has {target}"
+            raise UserError(f"the {what} in {folder} {reason}: {advice}", key="head")
+
+
 def check_shapes(path: Path, found: Shapes, required: Shapes, optional: Shapes, *, kind: str, source: str) -> None:
-    """Raise ``UserError`` that names the tensor which is missing, unknown or of the wrong shape in a head of this
-    ``kind``; the shapes follow from ``source``."""
+    """Raise ``UserError`` naming a tensor that is missing, unknown or of the wrong shape in a head of this ``kind``;
+    the shapes follow from ``source``."""
     for name, shape in required.items():
         if name not in found:
             raise UserError(f"{path} lacks the tensor {name}, expected {list(shape)} in {kind}", key="head")
@@ -141,7 +150,7 @@ def check_shapes(path: Path, found: Shapes, required: Shapes, optional: Shapes, 
 
 
 class _Listing(pickle.Unpickler):
-    """A pickle of tensors, read as their shapes. Nothing that it names is imported or called."""
+    """Unpickles tensors as their shapes. Nothing named in the file is imported or called."""
 
     def find_class(self, module: str, name: str) -> Any:
         known = {
@@ -152,12 +161,12 @@ class _Listing(pickle.Unpickler):
         return name if module == "torch" else known[module, name]
 
     def persistent_load(self, pid: Any) -> Any:
-        """The numbers of a tensor."""
+        """The storage of a tensor, which is not read."""
 
 
 def read_tensors(path: Path, what: str, whole: Collection[str] = ()) -> dict[str, Tensor]:
-    """Tensors by name, of safetensors or of PyTorch's format. Those in ``whole`` may be of whole numbers. Raises
-    ``UserError`` naming the file, and the tensor that is of another type or holds NaN or infinity."""
+    """Tensors by name, of safetensors or PyTorch files. Those in ``whole`` may have whole numbers. Raises ``UserError``
+    naming the file, and the tensor that has another type, NaN or infinity."""
     from ianvs_specdec.models.loading import check_finite
 
     read_shapes(path, what)
@@ -168,7 +177,7 @@ def read_tensors(path: Path, what: str, whole: Collection[str] = ()) -> dict[str
                 raise UserError(f"tensor {name} is of type {tensor.dtype}, expected floating point")
         check_finite(tensors.items())
     except Exception as error:
-        # Damaged files raise whatever their reader has.
+        # Damaged files raise many kinds of exceptions.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"cannot read the {what} in {path}: {reason}", key="head") from error
     return tensors

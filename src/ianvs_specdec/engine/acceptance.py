@@ -1,8 +1,8 @@
-"""Which of the drafted tokens stay, and which token follows them.
+"""Acceptance rules: which draft tokens are kept, and the token after them.
 
-All rules but ``Typical`` are lossless, whatever was drafted: greedy acceptance emits the target's own argmax at every
-position, rejection sampling emits tokens distributed exactly as the target's own samples, coupled sampling the very
-tokens that the target draws by itself with that seed.
+All rules but ``Typical`` are lossless for any draft: greedy acceptance emits the target's argmax at every position,
+rejection sampling emits tokens with the target's distribution, coupled sampling the tokens that the target samples
+alone with the same seed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ianvs_specdec.engine.tree import TokenTree
 
 @dataclass
 class Verdict:
-    """The accepted ``path`` (root first) and the ``token`` that follows its last node.
+    """The accepted ``path`` (root first) and the ``token`` after its last node.
 
-    ``gaps``, where they are asked for, has one entry per emitted token (``len(path)`` of them) in greedy mode: how far
-    the best logit was above the second best; in coupled mode the same of log-probability plus noise.
+    ``gaps``, if requested, has one entry per emitted token: in greedy mode the difference of the two best logits, in
+    coupled mode that of log-probability plus noise.
     """
 
     path: list[int]
@@ -35,7 +35,7 @@ class Verdict:
 
 class Acceptance(Protocol):
     def __call__(self, tree: TokenTree, logits: Tensor) -> Verdict:
-        """Judge a tree by the target's ``logits`` ``[nodes, vocabulary]``, and add what is emitted to the history."""
+        """Judge a tree by the target's ``logits [nodes, vocabulary]``, and append the emitted tokens to the history."""
 
 
 class Greedy:
@@ -55,7 +55,7 @@ class Greedy:
 
 
 def follow(tree: TokenTree, chosen: Sequence[int]) -> Verdict:
-    """Judge a tree by the tokens that the target chose behind each of its nodes."""
+    """Judge a tree by the tokens that the target selected after each node."""
     # Siblings may carry the same token; the deepest match wins, the first of several.
     right, deepest = {0}, 0
     for node, parent in enumerate(tree.parents[1:], start=1):
@@ -66,8 +66,8 @@ def follow(tree: TokenTree, chosen: Sequence[int]) -> Verdict:
 
 
 def choose(logits: Tensor, positions: Sequence[int], sampling: Sampling, noise: Noise) -> list[int]:
-    """The token behind each row of ``logits [rows, vocabulary]``, at one of ``positions``: with ``follow`` this is
-    greedy and coupled acceptance, for targets whose logits do not travel. No repetition penalty."""
+    """The token after each row of ``logits [rows, vocabulary]``, at one of ``positions``. Together with ``follow`` this
+    is greedy and coupled acceptance for targets on another machine. No repetition penalty."""
     if sampling.greedy:
         return _best(logits)
     processor = Processor(sampling, (), logits.device)
@@ -80,7 +80,7 @@ class Rejection:
 
     A child drawn from q is accepted with probability min(1, p/q); after a rejection p becomes norm(max(p - q, 0)) and
     the next sibling is tried against it (SpecInfer, Miao et al. 2024). Children without draft probabilities are point
-    masses: trying them in turn comes to drawing from p and looking for a child that carries the token.
+    masses: trying them in turn is drawing from p and looking for a child with that token.
     """
 
     def __init__(self, processor: Processor, generator: torch.Generator) -> None:
@@ -110,7 +110,7 @@ class Rejection:
                 return token, [child]
             residual = (p - q).clamp_(min=0)
             mass = residual.sum()
-            if mass <= 0:  # p and q agree up to rounding: there is nothing else to draw
+            if mass <= 0:  # p and q are equal up to rounding
                 return token, [child]
             p = residual / mass
             q = q.index_fill(0, q.new_tensor([token], dtype=torch.long), 0)
@@ -125,10 +125,10 @@ class Rejection:
 
 
 class Coupled:
-    """Take what the target draws with noise keyed by position; a drafted token stays if it is that very token.
+    """Sampling with noise keyed by position; a draft token is accepted if the target selects it with that noise.
 
-    The output is that of autoregressive sampling with the same seed, token for token, whatever was drafted. (Common
-    random numbers through the Gumbel-max trick; Daliri, Musco and Suresh 2024.)
+    The output is that of autoregressive sampling with the same seed, token for token. (Common random numbers through
+    the Gumbel-max trick; Daliri, Musco and Suresh 2024.)
     """
 
     def __init__(self, processor: Processor, noise: Noise, position: int, gaps: bool = True) -> None:
@@ -144,11 +144,10 @@ class Coupled:
 
 
 class Typical:
-    """Medusa's typical acceptance (Cai et al. 2024, arXiv 2401.10774). Lossy: the output is the target's no more.
+    """Medusa's typical acceptance (Cai et al. 2024, arXiv 2401.10774), which is lossy.
 
-    A drafted token stays if the target gives it more than min(``CEILING``, ``SHARE`` * exp(-entropy)): what is not
-    unlikely for how undecided the target is. The longest accepted path wins, the likeliest of several. The token that
-    follows is drawn from those that pass the same test.
+    A draft token is accepted if its probability is above min(``CEILING``, ``SHARE`` * exp(-entropy)). The longest
+    accepted path wins, the likeliest of several. The next token is sampled from those that pass the same test.
     """
 
     CEILING = 0.09
@@ -178,13 +177,13 @@ class Typical:
         return Verdict(tree.path_to(best[2]), token)
 
     def _typical(self, p: Tensor) -> Tensor:
-        """``p`` ``[vocabulary]`` without the tokens that do not pass, not normalised."""
+        """``p [vocabulary]`` with 0 for tokens that do not pass, not normalised."""
         threshold = (self.SHARE * torch.exp(-torch.special.entr(p).sum())).clamp_max(self.CEILING)
         return p.where(p > threshold, 0)
 
 
 RULES = ("rejection", "coupled", "typical")
-"""How sampled output is accepted. Greedy decoding has one rule only. All but typical are lossless."""
+"""Acceptance rules of sampled output. Greedy decoding has one rule only. All but typical are lossless."""
 
 
 def create(
@@ -195,8 +194,8 @@ def create(
     noise: Noise | None = None,
     gaps: bool = True,
 ) -> Acceptance:
-    """The acceptance rule for one request; it keeps the request's token history. ``noise`` is needed for coupled.
-    ``gaps``: whether verdicts tell them."""
+    """The acceptance rule of one request, which holds its token history. ``coupled`` needs ``noise``. ``gaps``: record
+    them in verdicts."""
     processor = Processor(sampling, prompt_ids, generator.device)
     if sampling.greedy:
         return Greedy(processor if sampling.repetition_penalty != 1.0 else None, gaps)
@@ -209,7 +208,7 @@ def create(
 
 
 def without(tokens: list[int], tree: TokenTree, logits: Tensor, levels: int) -> Tensor:
-    """The ``logits`` of ``tree``, with none of these tokens among the next ``levels`` ones of the output."""
+    """The ``logits`` of ``tree`` with these tokens excluded from the next ``levels`` tokens of the output."""
     nodes = [[node] for node, depth in enumerate(tree.depths) if depth < levels]
     logits = logits.clone()
     logits[nodes, tokens] = -torch.inf
@@ -225,7 +224,7 @@ def _best(logits: Tensor) -> list[int]:
 
 
 def _follow_scores(
-    tree: TokenTree, logits: Tensor, processor: Processor, scores_of: Callable[[Tensor], Tensor], tells_gaps: bool
+    tree: TokenTree, logits: Tensor, processor: Processor, scores_of: Callable[[Tensor], Tensor], with_gaps: bool
 ) -> Verdict:
     """Take the best-scored token after every node, from the root down, as long as a child carries it."""
     nodes: list[int] = [0]
@@ -233,7 +232,7 @@ def _follow_scores(
     while True:
         scores = scores_of(logits[nodes[0]])
         token = int(scores.argmax())
-        if tells_gaps:
+        if with_gaps:
             first, second = scores.topk(2).values.tolist()
             gaps.append(first - second)
         processor.extend(token)
@@ -244,5 +243,5 @@ def _follow_scores(
 
 
 def _carriers(tree: TokenTree, nodes: list[int], token: int) -> list[int]:
-    """The children of all ``nodes`` that carry ``token``: siblings may be alike, and any of them may lead on."""
+    """The children of all ``nodes`` that carry ``token``. Siblings may be equal, and any of them may continue."""
     return [child for node in nodes for child in tree.children[node] if tree.tokens[child] == token]

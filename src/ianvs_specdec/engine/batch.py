@@ -1,4 +1,4 @@
-"""The requests of one engine step: what the step computes for them, their drafts, and the time it takes."""
+"""The requests of one step: what is computed for them, their drafts, and the step's time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ R = TypeVar("R")
 
 @dataclass
 class Batch:
-    """The requests that take part: of those ``reading`` a piece of the prompt is computed, of those ``decoding`` a tree
-    is verified.
+    """The requests of a step: those ``reading`` have a chunk of their prompt computed, those ``decoding`` have a tree
+    verified.
 
-    ``budgets`` are those of the decoding ones, of which those ``drafted`` have drafts that were made here. ``rows``,
-    ``prompt_rows`` and ``context`` are as in ``FinishedStep``. ``outputs`` are the target's, none where it failed.
+    ``budgets`` are those of the decoding requests, ``drafted`` the ones among them that drafted locally. ``rows``,
+    ``prompt_rows`` and ``context`` are as in ``FinishedStep``. ``outputs`` is empty if the target failed.
     """
 
     reading: list[Request]
@@ -39,7 +39,7 @@ class Batch:
 
 
 def guarded(request: Request, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
-    """Result of ``function``; an exception ends only ``request``."""
+    """Call ``function``; an exception ends only ``request``."""
     try:
         return function(*args, **kwargs)
     except Exception as error:
@@ -48,8 +48,8 @@ def guarded(request: Request, function: Callable[P, R], *args: P.args, **kwargs:
 
 
 def draft(requests: Sequence[Request], budgets: Sequence[int], confidence: float) -> list[Request]:
-    """Have each request propose a tree, where its budget is above 0; else its next step computes the root alone.
-    Returns who was asked for one."""
+    """Create a tree for each request: a draft if its budget is above 0, else the root alone. Returns the requests that
+    drafted."""
     asking: dict[tuple[type[Drafter], int], list[tuple[Request, int]]] = {}
     for request, budget in zip(requests, budgets, strict=True):
         request.set_budget(budget, confidence)
@@ -72,7 +72,7 @@ def draft(requests: Sequence[Request], budgets: Sequence[int], confidence: float
 
 
 def _proposed(requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Exception]:
-    """A tree for each request, or what went wrong with it, from drafters that have the same in common."""
+    """A tree or an exception for each request, from drafters with a common ``batch_key``."""
     drafter = type(requests[0][0].drafter)
     try:
         trees = drafter.propose_all([(request.drafter, request.context, budget) for request, budget in requests])

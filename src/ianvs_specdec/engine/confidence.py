@@ -1,4 +1,4 @@
-"""How sure a model was of what it said: one triple of numbers per output token, from logits that are there anyway."""
+"""Confidence of a model in its output: one triple of numbers per token, from the logits of decoding."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ Triple = tuple[float, float, float]
 
 
 def confidence(logits: Tensor, tokens: Sequence[int]) -> Tensor:
-    """``[rows, 3]``, float32: of each token its natural log-probability, the entropy of the distribution in nats, and
-    the margin between the two best probabilities. ``logits`` ``[rows, vocabulary]`` are the model's own.
-    """
+    """Float32 ``[rows, 3]``: natural log-probability of each token, entropy of the distribution in nats, and margin
+    between the two best probabilities. ``logits [rows, vocabulary]`` are unmodified."""
     known = logits.float().log_softmax(dim=-1)
     chosen = known.gather(1, torch.tensor(tokens, device=known.device)[:, None])
     probabilities = known.exp()
@@ -25,12 +24,12 @@ def confidence(logits: Tensor, tokens: Sequence[int]) -> Tensor:
 
 
 FIRST = 100
-"""How many of the likeliest first tokens are told."""
+"""Number of recorded candidates for the first token."""
 
 
 class Confidence:
-    """Collects the triples of one output, and the ``top`` likeliest tokens in the place of each. All of it stays on the
-    device to the end, so that no step waits for it."""
+    """Collects the triples of one output and the ``top`` likeliest tokens at each position. Everything stays on the
+    device until the end, so that no step waits for it."""
 
     def __init__(self, top: int = 0) -> None:
         self._parts: list[Tensor] = []
@@ -38,7 +37,7 @@ class Confidence:
         self._first: Tensor | None = None
 
     def add(self, logits: Tensor, tokens: Sequence[int]) -> None:
-        """The ``tokens`` of a step, and the logits ``[rows, vocabulary]`` that each of them was taken from."""
+        """Add a step's ``tokens`` and the logits ``[rows, vocabulary]`` they were selected from."""
         if self._first is None:
             self._first = logits[0].float().log_softmax(dim=-1)
         self._parts.append(confidence(logits, tokens))
@@ -48,20 +47,18 @@ class Confidence:
             self._likeliest.append((ids, values))
 
     def first(self) -> list[tuple[int, float]]:
-        """The likeliest first tokens and their log-probabilities, the likeliest first."""
+        """The likeliest first tokens with their log-probabilities, the likeliest first."""
         if self._first is None:
             return []
         values, ids = self._first.topk(min(FIRST, len(self._first)))
         return list(zip(ids.tolist(), values.tolist(), strict=True))
 
     def triples(self, tokens: int) -> list[Triple]:
-        """Those of the first ``tokens`` tokens: where the output ended in the middle of a step, the others are not in
-        it.
-        """
+        """The triples of the first ``tokens`` tokens. The output may have ended within a step."""
         rows = torch.cat(self._parts)[:tokens].tolist() if self._parts else []
         return [rounded(logprob, entropy, margin) for logprob, entropy, margin in rows]
 
     def top(self, tokens: int) -> list[list[tuple[int | str, float]]]:
-        """The likeliest tokens in the place of each of the first ``tokens`` tokens, the likeliest first."""
+        """The likeliest tokens at each of the first ``tokens`` positions, the likeliest first."""
         rows = [row for ids, values in self._likeliest for row in zip(ids.tolist(), values.tolist(), strict=True)]
         return [[(i, round(value, 5) + 0.0) for i, value in zip(*row, strict=True)] for row in rows[:tokens]]

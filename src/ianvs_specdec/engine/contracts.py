@@ -1,4 +1,4 @@
-"""The interfaces of targets and drafters to the loop (that of speculation lengths: ``length``)."""
+"""The interfaces of targets and drafters. That of speculation lengths is in ``length``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ianvs_specdec.engine.tree import TokenTree
 
 @dataclass
 class Output:
-    """What one target step computed for one sequence.
+    """Result of a target step for one sequence.
 
-    ``logits`` has shape ``[nodes, vocabulary]``; after the last piece of a prompt it has one row, for the last
-    position, and after the pieces before it none. ``hidden`` holds one tensor ``[rows, hidden]`` per feature that the
-    sequence was opened with, one row for every token of the step. ``chosen``, of a target that is partly elsewhere, has
-    the token that it puts behind each row of the logits, which are on torch's device "meta" then.
+    ``logits`` has shape ``[nodes, vocabulary]``; the last chunk of a prompt has one row, for its last position, earlier
+    chunks none. ``hidden`` has one tensor ``[rows, hidden]`` per feature that the sequence was opened with, one row per
+    token. ``chosen``, of a target on another machine, has the token it selected after each row; the logits are on
+    torch's device "meta" then.
     """
 
     logits: Tensor
@@ -32,42 +32,42 @@ class Output:
 
 @dataclass(frozen=True)
 class PromptChunk:
-    """A piece of a prompt: tokens that continue a sequence for good, and whether the prompt ends with them."""
+    """Consecutive tokens of a prompt. ``last``: the prompt ends with them."""
 
     tokens: Sequence[int]
     last: bool = True
 
 
 StepInput = PromptChunk | TokenTree
-"""What a step computes for one sequence: a part of its prompt, or a tree."""
+"""What a step computes for one sequence."""
 
 
 def prompt_chunks(tokens: Sequence[int], rows: int | None) -> Iterator[PromptChunk]:
-    """A prompt in pieces of at most ``rows`` tokens, None = in one piece."""
+    """Split a prompt into chunks of at most ``rows`` tokens, None = one chunk."""
     size = rows or len(tokens)
     for start in range(0, len(tokens), size):
         yield PromptChunk(tokens[start : start + size], last=start + size >= len(tokens))
 
 
 class SequenceState(Protocol):
-    """The state of one sequence in a target. The root of a verified tree is not in it before ``commit``."""
+    """The state of one sequence in a target. It does not contain the root of a verified tree before ``commit``."""
 
     @property
     def position_limit(self) -> int | None:
-        """How many positions the next step can address: the target's window, or less where the model computes all
-        positions anew from there on; None = unlimited."""
+        """Number of positions the next step can address; None = unlimited. Less than the target's window if the model
+        recomputes all positions beyond it."""
 
     def commit(self, path: Sequence[int]) -> None:
         """Keep the nodes of the last verified tree on ``path`` (root first), drop the others."""
 
     def snapshot(self) -> Any:
-        """The state, for ``restore``; only where everything verified is committed."""
+        """The state, for ``restore``; only valid if everything verified is committed."""
 
     def restore(self, snapshot: Any) -> None:
-        """Go back to an earlier state, as often as wanted."""
+        """Return to an earlier state, any number of times."""
 
     def close(self) -> None:
-        """Free the memory. The sequence cannot be used any more; closing it twice does nothing."""
+        """Free the memory. The sequence cannot be used any more. Closing twice is allowed."""
 
 
 class Target(Protocol):
@@ -75,7 +75,7 @@ class Target(Protocol):
 
     @property
     def kind(self) -> str:
-        """Which implementation computes, in a word, for records of what was measured."""
+        """Name of the implementation, for records of measurements."""
 
     @property
     def device(self) -> torch.device: ...
@@ -89,11 +89,11 @@ class Target(Protocol):
 
     @property
     def prompt_rows(self) -> int | None:
-        """Maximum tokens of a prompt in one step: longer prompts are split; None = unlimited."""
+        """Maximum number of prompt tokens per step, None = unlimited. Longer prompts are split."""
 
     @property
     def near_tie(self) -> float:
-        """Two logits that are closer may change places by rounding (see ``rounding``); 0 where they never do."""
+        """Difference of logits below which rounding may change their order (see ``rounding``); 0 if it never does."""
 
     @property
     def layers(self) -> int:
@@ -101,52 +101,51 @@ class Target(Protocol):
 
     @property
     def vocabulary(self) -> int:
-        """Size of the vocabulary: token ids are below it."""
+        """Size of the vocabulary."""
 
     @property
     def weights(self) -> Sequence[Any]:
-        """The objects that hold the weights, without those of a sequence's state: see ``memory.tensor_bytes``."""
+        """The objects that hold the weights, without sequence states (see ``memory.tensor_bytes``)."""
 
     @property
     def embedding(self) -> Tensor:
-        """The input embeddings, shape ``[vocabulary, hidden]``, for drafters that share them."""
+        """The input embeddings ``[vocabulary, hidden]``, for drafters that share them."""
 
     def unembed(self, hidden: Tensor) -> Tensor:
-        """Logits ``[rows, vocabulary]`` of hidden states ``[rows, hidden]`` taken after the final norm."""
+        """Logits ``[rows, vocabulary]`` of hidden states ``[rows, hidden]`` after the final norm."""
 
     def warm_up(self, tokens: int) -> None:
-        """Do beforehand what is done once in a process for prompts of that many tokens: a library compiles kernels when
-        it first sees a shape. Otherwise whoever asks first pays for all."""
+        """Do one-time work for prompts of ``tokens`` tokens, such as compiling kernels for their shape, so that the
+        first request is not charged for it."""
 
     def memory(self, positions: int) -> int:
-        """Maximum bytes of a sequence of ``positions`` tokens."""
+        """Maximum size in bytes of a sequence of ``positions`` tokens."""
 
     def open(self, features: Sequence[int] = ()) -> SequenceState:
         """A new, empty sequence.
 
-        ``features`` are indices into the layer inputs in Hugging Face's ``hidden_states`` order (0 = embeddings, -1 =
-        the last hidden state after the final norm); every output of this sequence carries them.
+        ``features`` are indices into Hugging Face's ``hidden_states`` (0 = embeddings, -1 = the last hidden state after
+        the final norm); every output of the sequence contains them.
         """
 
     def step(self, parts: Sequence[tuple[SequenceState, StepInput]]) -> list[Output]:
-        """Compute one piece for each of several different sequences.
+        """Compute one input for each of several different sequences.
 
-        The tokens of a prompt are in their sequence's state afterwards. Logits and hidden states of a tree's node are
-        those after decoding its path from the root token by token. Where it raises, these sequences cannot be used any
-        more.
+        Prompt tokens are added to the sequence. Logits and hidden states of a tree's node are those of decoding its
+        path from the root token by token. After an exception these sequences cannot be used any more.
         """
 
 
 @dataclass
 class Context:
-    """One request as a drafter sees it; the loop keeps it current.
+    """A request as its drafter sees it, updated by the loop.
 
-    ``tokens`` is the prompt and the output so far; its last token is the root of the next tree. At most ``remaining``
-    more tokens will be emitted. A drafter that draws at random draws from ``generator``; where ``noise`` is given
-    (coupled sampling), it takes what it would draw with that noise instead, since the target will.
+    ``tokens`` are prompt and output; the last one is the root of the next tree. At most ``remaining`` more tokens will
+    be emitted. Random drafts use ``generator``; with ``noise`` (coupled sampling) the drafter selects with that noise
+    instead, as the target does.
 
-    ``confidence``: a drafter that can tell how likely its next guess is accepted, all before it included, stops below
-    this probability. ``prediction`` is a text that the user expects back. ``task`` names the kind of request.
+    ``confidence``: stop drafting where the probability that the whole path is accepted falls below it. ``prediction``
+    is the text that the user expects. ``task`` is the kind of request.
     """
 
     tokens: list[int]
@@ -162,8 +161,7 @@ class Context:
 
 @dataclass
 class Observation:
-    """One verified step: the tree, what the target computed for it, the accepted path (root first) and the token after
-    it."""
+    """A verified step: the tree, the target's output for it, the accepted path (root first) and the token after it."""
 
     tree: TokenTree
     output: Output
@@ -172,33 +170,32 @@ class Observation:
 
 
 class Continuations(Protocol):
-    """Proposed continuations of a context, as a tree of tokens. Node 0 is the last token of the context."""
+    """A growing tree of proposed continuations of a context. Node 0 is the last token of the context."""
 
     def grow(self, nodes: Sequence[int]) -> list[list[tuple[int, float]]]:
-        """The likeliest tokens behind each of these nodes, the likeliest first, with the probability of each behind
-        what leads to it; none where nothing can be guessed. All of it takes one step of a model. They are the next
-        nodes of the tree, in this order. A node is asked for once, and what it follows before."""
+        """Compute the likeliest next tokens after each of ``nodes`` in one step of a model: for each node (token,
+        probability given its path) with the likeliest first, or nothing. They become the next nodes of the tree, in
+        this order. Each node is grown once, after its parent."""
 
 
 class Drafter:
-    """Guesses what the target will say. A wrong guess costs time, never correctness.
+    """Proposes the next tokens. A wrong proposal costs time, never correctness.
 
-    One instance serves one request at a time, ``fork`` makes more of them. A method overrides ``propose`` and what else
-    it needs.
+    One instance serves one request at a time; ``fork`` creates more. Subclasses override ``propose`` and what else they
+    need.
     """
 
     roots_in_prompt: bool = False
-    """Whether the first tree is rooted at the last token of the prompt, so that the first output token, too, comes from
-    a verification step (prompts of one token excepted).
-    """
+    """Whether the first tree is rooted at the last token of the prompt, so that the first output token also comes from
+    a verification step (except after prompts of one token)."""
 
     remote: bool = False
-    """Whether its drafts are made elsewhere and come when they come, so that they take no time here."""
+    """Whether drafts come from another machine, asynchronously, and take no time here."""
     ready: bool = True
-    """Whether its request takes part in the next step; only one that is remote may make it wait."""
+    """Whether the request takes part in the next step; only a remote drafter may set this to False."""
 
     supports_continuations: bool = False
-    """Whether it has ``continuations``, so that an edge can draft on while its verifier decides."""
+    """Whether ``continuations`` is implemented, so that an edge can draft ahead during verification."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -206,61 +203,63 @@ class Drafter:
             cls.batch_key = vars(cls).get("batch_key")  # type: ignore[assignment]
 
     def continuations(self, context: Context) -> Continuations:
-        """What may follow ``context`` as it is now. Ends with the next call of ``continuations`` or ``propose``, for
-        which the context may have gone on in any way."""
+        """Continuations of ``context``. Valid until the next call of ``continuations`` or ``propose``, by which the
+        context may have changed in any way."""
         raise NotImplementedError(f"{type(self).__name__} drafts whole trees only")
 
     @property
     def batch_key(self) -> Any:
-        """What drafters of a class have in common that draft for several requests in the same steps: a model, a head.
-        None: each drafts by itself. So does one of a class that changes only ``propose``, unless it says otherwise."""
+        """The object, such as a model or a head, that drafters must share to draft in the same steps; None: each drafts
+        alone. Reset to None in subclasses that override only ``propose``."""
         return None
 
     @property
     def unread_tokens(self) -> int:
-        """Tokens of the request that it must read before it can draft; a length counts that time."""
+        """Tokens of the request that the drafter must read before it can draft; a length counts that time."""
         return 0
 
     def prepare(self, target: Target) -> Sequence[int]:
-        """Called before every request: load and check what depends on the target. Returns the target's hidden states
-        that this drafter wants to be given (see ``Target.open``).
+        """Called before every request: load and check what depends on the target. Returns the indices of the target's
+        hidden states that the drafter reads (see ``Target.open``).
 
-        Raises ``UserError`` where the drafter does not fit the target.
+        Raises ``UserError`` if the drafter does not fit the target.
         """
         return ()
 
     def fork(self) -> Drafter:
-        """A drafter for one more request at the same time, prepared as this one is. It shares what one request may
-        leave to the next, and not the state of a request, which ``begin`` has to make anew."""
+        """A prepared drafter for one more concurrent request. Forks share what persists between requests; ``begin``
+        creates the state of a request."""
         return copy.copy(self)
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
-        """A new request: the prompt is in the target, ``context.tokens`` already ends with the root of the first
+        """Start a request: the target has read the prompt, and ``context.tokens`` ends with the root of the first
         tree."""
 
     def weights(self) -> Sequence[Any]:
-        """The objects that hold what the drafter was prepared with, a head's weights or a datastore, without the state
-        of a request: see ``memory.tensor_bytes``. All that it has, unless it says otherwise."""
+        """The objects that hold weights or a datastore, without the state of a request (see
+        ``memory.tensor_bytes``)."""
         return (self,)
 
     def memory(self, positions: int) -> int:
-        """Bytes that one request of so many tokens makes it hold at most: a sequence of its own, hidden states that it
-        has yet to read. 0 where it holds next to nothing, and before it is prepared."""
+        """Maximum size in bytes of one request's state for ``positions`` tokens; 0 if negligible or not prepared."""
         return 0
 
     def propose(self, context: Context, budget: int) -> TokenTree:
-        """A tree rooted at ``context.tokens[-1]`` with at most ``budget`` (>= 1) further nodes that can be accepted;
-        only the root = no guess."""
-        raise NotImplementedError
+        """A tree rooted at ``context.tokens[-1]`` with at most ``budget`` (>= 1) further acceptable nodes; only the
+        root = no draft."""
+        (tree,) = self.propose_all([(self, context, budget)])
+        if isinstance(tree, Exception):
+            raise tree
+        return tree
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[Self, Context, int]]) -> Sequence[TokenTree | Exception]:
-        """``propose`` for several requests, each with its drafter, context and budget, all in the same steps of what
-        their drafters have in common (see ``batch_key``); an error instead of a tree ends that request only."""
+        """``propose`` for several requests with a common ``batch_key``, given as (drafter, context, budget), in the
+        same steps of a model. An exception in place of a tree ends that request only."""
         raise NotImplementedError
 
     def observe(self, observation: Observation) -> None:
-        """Called after every step that did not end the request, with ``context`` already advanced."""
+        """Called after every step that did not end the request, with ``context`` already updated."""
 
     def end(self) -> None:
-        """The request is over: free the memory that it took. Also called where ``begin`` was not."""
+        """End the request and free its memory. Also called if ``begin`` was not."""

@@ -1,6 +1,6 @@
-"""What steps and drafts cost on a machine, as a table in a JSON file: measured, or stated.
+"""Cost tables: the times of steps and drafts on a machine, measured or stated, in a JSON file.
 
-One object with these keys; times are seconds, axes are whole numbers that grow::
+An object with these keys; times are seconds, axes are ascending whole numbers::
 
     {"format": "specdec-costs", "version": 1, "machine": text, "model": text, "method": text, "note": text,
      "emulated": whether the figures are stated rather than measured,
@@ -9,12 +9,12 @@ One object with these keys; times are seconds, axes are whole numbers that grow:
      "draft":  {"requests": [...], "budget": [...], "seconds": [[...], ...]},
      "request": s, "attention": s, "shared": s, "catch_up": s, "prompt_rows": number or null}
 
-``step`` is a step that verifies trees: ``rows`` are the tokens that it computes for all sequences together, ``context``
-the tokens that these hold together. Each request with a tree adds ``request``, each row ``attention`` for every token
-of its sequence. ``prompt`` is a step that reads prompts of so much ``context``. A step that does both takes their sum
-less ``shared``. ``draft`` is one draft for several requests at once, each of ``budget`` tokens; a drafter reads what it
-has missed in ``catch_up`` for each token. Without ``draft`` there is none.
-``prompt_rows`` is the longest piece of a prompt in one step, null = all of it.
+``step`` is a step that verifies trees: ``rows`` are the computed tokens and ``context`` the cached tokens of all
+sequences together. Each request with a tree adds ``request``, each row ``attention`` per token of its sequence.
+``prompt`` is a step that reads prompts with ``context`` tokens. A step that does both takes the sum less ``shared``.
+``draft`` is one draft of ``budget`` tokens for each of several requests; a drafter reads unread tokens in ``catch_up``
+each. Without ``draft`` drafts take no time. ``prompt_rows`` is the maximum number of prompt tokens in a step, null =
+unlimited.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ianvs_specdec.common.settings import STRICT
 
 FORMAT, VERSION = "specdec-costs", 1
 LARGEST_FILE = 4 << 20
-"""Bytes: a table with the most knots that are taken is smaller."""
+"""Bytes; more than a table with the maximum number of knots needs."""
 
 
 def _growing(knots: tuple[int, ...]) -> tuple[int, ...]:
@@ -47,13 +47,13 @@ def _growing(knots: tuple[int, ...]) -> tuple[int, ...]:
 Knot = Annotated[int, Field(ge=0, lt=1 << 31)]
 Axis = Annotated[tuple[Knot, ...], Field(min_length=1, max_length=256), AfterValidator(_growing)]
 Seconds = Annotated[float, Field(ge=0, le=1e4)]
-"""Longer times are a mistake in the unit."""
+"""Longer times are mistakes in the unit."""
 Text = Annotated[str, Field(max_length=10_000)]
 
 
 @dataclass(frozen=True, config=STRICT)
 class Grid:
-    """Seconds over two axes, linear between the knots, and beyond the last as between the last two."""
+    """Seconds over two axes, interpolated linearly between the knots and extrapolated beyond the last one."""
 
     first: Annotated[Axis, Field(validation_alias=AliasChoices("first", "rows", "requests"))]
     second: Annotated[Axis, Field(validation_alias=AliasChoices("second", "context", "budget"))]
@@ -65,7 +65,7 @@ class Grid:
             raise ValueError(f"must hold seconds for each pair of knots: {wanted}")
 
     def at(self, first: float, second: float) -> float:
-        """Seconds there. What lies before an axis counts as its first knot."""
+        """Seconds at a point. Values before an axis count as its first knot."""
         row, down = _place(self.first, first)
         column, across = _place(self.second, second)
         upper = self.seconds[row]
@@ -78,7 +78,7 @@ class Grid:
 
 
 def _place(knots: tuple[int, ...], value: float) -> tuple[int, float]:
-    """The knot before ``value``, and how far it is from there to the next one."""
+    """The index of the knot before ``value``, and the fraction of the way to the next one."""
     if len(knots) == 1 or value <= knots[0]:
         return 0, 0.0
     index = min(bisect_right(knots, value), len(knots) - 1) - 1
@@ -110,8 +110,8 @@ class CostTable:
     def step_seconds(
         self, rows: int, context: int, requests: int, prompt_rows: int = 0, prompt_context: int = 0
     ) -> float:
-        """A step that verifies trees of ``rows`` tokens in all, of so many ``requests`` that hold ``context`` tokens,
-        and reads ``prompt_rows`` of prompts of ``prompt_context`` tokens."""
+        """Duration of a step that verifies trees of ``rows`` tokens for ``requests`` requests with ``context`` cached
+        tokens, and reads ``prompt_rows`` tokens of prompts of ``prompt_context`` tokens."""
         reading = self.prompt.at(prompt_rows, prompt_context) if prompt_rows else 0.0
         if not rows:
             return reading
@@ -119,9 +119,10 @@ class CostTable:
         return verifying + reading - min(self.shared, verifying, reading)
 
     def draft_seconds(self, sizes: Sequence[int], behind: int = 0) -> float:
-        """One draft for each of several requests, of ``sizes`` tokens, whose drafters have ``behind`` tokens to read.
+        """Duration of one draft for each of several requests, of ``sizes`` tokens, whose drafters have ``behind``
+        unread tokens.
 
-        Where the sizes differ, each level of the draft costs as much as for those that reach it.
+        If sizes differ, each level of the draft costs as much as for the requests that reach it.
         """
         grid = self.draft
         if grid is None or not sizes:
@@ -141,7 +142,7 @@ class CostTable:
 
     @property
     def largest_draft(self) -> int:
-        """The largest draft of the table, in tokens; 0 without drafts."""
+        """The largest draft of the table in tokens; 0 without drafts."""
         return self.draft.second[-1] if self.draft is not None else 0
 
     def to_json(self) -> dict[str, Any]:
@@ -153,10 +154,10 @@ class CostTable:
 
 
 def read(path: Path, key: str | None = None) -> CostTable:
-    """The table in a file. Raises ``UserError``, with the configuration ``key`` that names it, for anything else."""
+    """Read a table from a file. Raises ``UserError`` with the configuration ``key`` that names the file."""
     try:
         if path.stat().st_size > LARGEST_FILE:
-            raise UserError(f"{path}: larger than {LARGEST_FILE >> 20} MiB, which no cost table is", key=key)
+            raise UserError(f"{path}: not a cost table, which has at most {LARGEST_FILE >> 20} MiB", key=key)
         data = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}", key=key) from error
@@ -169,14 +170,14 @@ def read(path: Path, key: str | None = None) -> CostTable:
 
 
 def from_json(data: Any) -> CostTable:
-    """The table in a JSON value. Raises ``ValueError`` that says what is wrong with it."""
+    """The table in a JSON value. Raises ``ValueError`` with a description of the first fault."""
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f'not a cost table: "format" must be "{FORMAT}"; `specdec profile` writes one')
     if data.get("version") != VERSION:
         raise ValueError(f"a cost table of version {data.get('version')!r:.20}, and this program reads {VERSION}")
     given = {name: value for name, value in data.items() if value is not None and name not in ("format", "version")}
     try:
-        # As JSON again, in which a list may stand for a tuple and nothing else is converted.
+        # In JSON mode lists become tuples, and nothing else is converted.
         return TypeAdapter(CostTable).validate_json(json.dumps(given))
     except ValidationError as error:
         raise ValueError(_reason(error.errors(include_url=False)[0])) from error

@@ -1,4 +1,4 @@
-"""The interface of speculation lengths: called before and after every step, for all requests that share it."""
+"""The interface of speculation lengths, which the engine calls before and after every step."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from ianvs_specdec.common.types import Step
 
 @dataclass(eq=False, slots=True)
 class Stats:
-    """One request under way; the engine keeps it current, and a new request comes with a new instance.
-
-    ``context_tokens`` are its prompt and output so far, ``task`` names its kind, and at most ``remaining`` more tokens
-    will be emitted. ``unread_tokens`` have to be read by its drafter before it can draft. ``length_state`` belongs to
-    the length.
-    """
+    """A running request, updated by the engine. ``task`` is its kind, ``remaining`` the maximum number of tokens still
+    to emit, ``unread_tokens`` what its drafter must read before it can draft. ``length_state`` belongs to the
+    length."""
 
     context_tokens: int
     task: str = ""
@@ -28,9 +25,8 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the next step is for: the requests ``running``, whose drafts it verifies, and ``prompt_rows`` tokens of
-    prompts of others. ``waiting`` requests have no room yet. ``reading`` ones have room, and have not read their
-    prompts yet; of these, ``unread`` ones have more to read than the next step reads."""
+    """The work of the next step: ``running`` requests that decode and ``prompt_rows`` prompt tokens. ``waiting``
+    requests lack memory. ``reading`` requests read their prompts; ``unread`` of them need more than this step."""
 
     running: Sequence[Stats]
     waiting: int = 0
@@ -45,9 +41,9 @@ class Load:
 
 @dataclass(slots=True)
 class RequestStep:
-    """One request's part in a finished step: the budget it was given, the ``unread_tokens`` of its drafter, how
-    deep its tree was (scouts aside), and what came of it. ``over``: its output ended there, so that what was accepted
-    says little about its draft."""
+    """One request's part of a finished step: its budget, the ``unread_tokens`` of its drafter, the depth of its tree
+    (without scouts), and the result. ``over``: the output ended in this step, so that the number of accepted tokens
+    says little about the draft."""
 
     stats: Stats
     budget: int
@@ -59,11 +55,10 @@ class RequestStep:
 
 @dataclass(frozen=True, slots=True)
 class FinishedStep:
-    """A finished step. Seconds are those of the whole: ``draft_seconds`` of proposing and observing, ``verify_seconds``
-    of computing, accepting and committing. ``other_seconds`` are all others since the step before, if this one followed
-    at once, such as putting out tokens. What the length itself takes, to choose and to learn, is in no step's time.
-    ``rows`` are the tokens of trees
-    that the step computed, ``context`` is the number of tokens that the sequences of the ``requests`` held."""
+    """A finished step and its times in seconds: ``draft_seconds`` of proposing and observing, ``verify_seconds`` of
+    computing, accepting and committing, ``other_seconds`` since the previous step if this one followed immediately. The
+    time of the length itself is not included. ``rows`` are the computed tree tokens, ``context`` the cached tokens of
+    the ``requests``."""
 
     requests: Sequence[RequestStep]
     rows: int
@@ -86,7 +81,7 @@ class Length(Protocol):
         """See ``Context.confidence``; 0 = no limit."""
 
     def budgets(self, load: Load) -> Sequence[int]:
-        """For each running request the most draft tokens that the next step may verify; 0 = do not speculate."""
+        """The maximum number of draft tokens of each running request in the next step; 0 = no speculation."""
 
     def learn(self, finished: FinishedStep) -> None:
         """Called after every step."""

@@ -1,5 +1,4 @@
-"""Speculative decoding: the loop. Autoregressive decoding is the same loop with drafts of no tokens, and one request is
-an engine with one sequence."""
+"""The decode loop. Autoregressive decoding is the same loop with empty drafts; a single request is a batch of one."""
 
 from __future__ import annotations
 
@@ -17,20 +16,19 @@ from ianvs_specdec.engine.length import FinishedStep, Length, Load, RequestStep
 from ianvs_specdec.engine.request import Decoded, Request
 
 MAX_BATCH_SIZE = 64
-"""Requests that share a step: beyond, each gets slower by about what the others gain."""
+"""Requests per step. With more, each request slows down by about as much as the others gain."""
 
-LATE = 0.02
-"""Seconds of drafting for which what was put out may wait to be sent on: nobody sees that. Where drafting took longer
-in the step before, it does not wait for the drafts."""
+MAX_EMIT_DELAY = 0.02
+"""Seconds that emitted tokens may wait for drafting before they are streamed. If the previous step drafted for longer,
+they are streamed first."""
 
 
 def decode(
     target: Target, drafter: Drafter, length: Length, prompt_ids: Sequence[int], sampling: Sampling, **options: Any
 ) -> Decoded:
-    """Continue ``prompt_ids`` losslessly: the output is the target's own, whatever the drafter proposes.
+    """Continue ``prompt_ids`` losslessly: the output does not depend on the drafter.
 
-    ``options`` are those of ``Request``. Raises ``ContextWindowError`` for a prompt that fills the target's context
-    window.
+    ``options`` are those of ``Request``. Raises ``ContextWindowError`` if the prompt fills the context window.
     """
     request = Request(target, drafter, prompt_ids, sampling, **options)
     engine = Engine(target, length)
@@ -40,14 +38,14 @@ def decode(
 
 
 class Engine:
-    """Drives requests over one target: each of its steps serves all that are under way.
+    """Continuous batching: each step of the target serves all running requests.
 
-    A request joins when there is memory for all that it may come to hold, first come, first served, and leaves at the
-    first step after its end. Of the prompts, a step computes at most ``prompt_rows`` tokens, in turn, so that a long
-    one delays the others by no more. A request that fails fails alone.
+    Requests are admitted in order of arrival when memory suffices for their longest possible output, and leave at the
+    first step after their end. A step computes at most ``prompt_rows`` prompt tokens, of requests in turn, which bounds
+    the delay by long prompts. An error ends its own request only.
 
-    ``length`` says before every step how far to speculate for whom. ``memory`` limits the bytes of all sequences
-    and of what their drafters hold; None = no limit. ``timer`` takes the times, or makes them. Not thread-safe.
+    ``length`` sets the draft budgets. ``memory`` limits the bytes of all sequences and drafter states; None = no limit.
+    Not thread-safe.
     """
 
     def __init__(
@@ -65,20 +63,20 @@ class Engine:
         self._done = EngineCounters()
 
     def add(self, request: Request) -> None:
-        """``request`` is served as soon as there is room."""
+        """Queue ``request``."""
         if not self.busy:
-            # Beside others it is computed in shapes that they have, too.
+            # In a running batch the shapes are those of the other requests.
             guarded(request, request.warm_up)
         self._waiting.append(request)
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether any request is queued or running."""
         return bool(self._waiting or self._running)
 
     @property
     def idle(self) -> bool:
-        """Whether a step would do nothing: all that are under way wait for drafts from elsewhere."""
+        """Whether a step would do nothing because all running requests wait for remote drafts."""
         if any(request.drafter.ready or request.unread or request.over for request in self._running):
             return False
         if any(request.over for request in self._waiting):
@@ -89,16 +87,16 @@ class Engine:
 
     @property
     def occupancy(self) -> Occupancy:
-        """Running and waiting requests; callable from any thread."""
+        """Running and waiting requests. Thread-safe."""
         running = list(self._running)
         held = sum(request.memory for request in running)
         return Occupancy(len(running), len(self._waiting), held, self._done)
 
     def step(self, on_compute_start: Callable[[], None] = lambda: None) -> list[Request]:
-        """One step of the target for everybody. Returns the requests that are over.
+        """Run one step of the target. Returns the requests that have ended.
 
-        ``on_compute_start`` starts what other threads may do while the target computes: at any other time, they and
-        this one would wait for each other at the interpreter's lock.
+        ``on_compute_start`` is called when the target starts to compute, the only time when other threads can work
+        without contention for the interpreter lock.
         """
         if torch.is_inference_mode_enabled():
             return self._step(on_compute_start)
@@ -106,7 +104,7 @@ class Engine:
             return self._step(on_compute_start)
 
     def _step(self, on_compute_start: Callable[[], None]) -> list[Request]:
-        if self.timer.draft > LATE:
+        if self.timer.draft > MAX_EMIT_DELAY:
             on_compute_start()
         over = self._leave() + self._join()
         self.timer.begin()
@@ -130,7 +128,7 @@ class Engine:
 
     @timed
     def _schedule(self, batch: Batch) -> None:
-        """Who takes part: prompts are read in turn, and all that have read theirs and wait for no draft decode."""
+        """Select prompts in turn, and all requests that have read theirs and do not wait for a remote draft."""
         batch.reading = self._read()
         batch.decoding = [request for request in self._running if request.decoding and request.drafter.ready]
         batch.prompt_rows = sum([len(request.step_input.tokens) for request in batch.reading])
@@ -146,9 +144,9 @@ class Engine:
 
     @timed
     def _draft(self, batch: Batch) -> None:
-        """A tree for each: what its drafter proposes, those with something in common at once, or its root alone."""
-        asked = draft(batch.decoding, batch.budgets, self._length.confidence)
-        batch.drafted = [request for request in asked if not (request.error or request.drafter.remote)]
+        """Create a tree for each request: its drafter's proposal, or the root alone."""
+        drafting = draft(batch.decoding, batch.budgets, self._length.confidence)
+        batch.drafted = [request for request in drafting if not (request.error or request.drafter.remote)]
         batch.decoding = [request for request in batch.decoding if not request.over]
 
     @timed
@@ -165,7 +163,7 @@ class Engine:
 
     @timed
     def _accept(self, batch: Batch) -> None:
-        """Verify the trees; a request with a finished prompt emits its first token."""
+        """Verify the trees; a request whose prompt is finished emits its first token."""
         for request, output in zip(batch.reading + batch.decoding, batch.outputs, strict=True):
             guarded(request, request.accept, output)
 
@@ -193,7 +191,7 @@ class Engine:
         self._length.learn(finished)
 
     def run(self) -> None:
-        """Serve all that were added to their ends, and close."""
+        """Run all added requests to their ends, then close."""
         try:
             while self.busy:
                 self.step()
@@ -214,7 +212,7 @@ class Engine:
         return over
 
     def _join(self) -> list[Request]:
-        """Let in what there is room for. Returns requests that were over before they began."""
+        """Admit waiting requests while there is memory. Returns those that ended before they started."""
         if not self._waiting:
             return []
         over = [request for request in self._waiting if request.over]
@@ -228,14 +226,14 @@ class Engine:
             self._waiting.popleft()
             if request.error is None:
                 guarded(request, request.open)
-            # One that was cancelled meanwhile has a sequence to be closed.
+            # A request that was cancelled meanwhile has a sequence to close.
             (self._running if request.opened else over).append(request)
             if request.opened and room is not None:
                 room -= request.memory
         return over
 
     def _room(self) -> int | None:
-        """Bytes that those under way leave to others; None = no limit."""
+        """Bytes not reserved by running requests; None = no limit."""
         return None if self._memory is None else self._memory - sum([other.memory for other in self._running])
 
     def _fits(self, request: Request, room: int | None) -> bool:
@@ -244,16 +242,16 @@ class Engine:
         needed = request.memory
         if needed > self._memory:
             request.error = ContextWindowError(
-                f"keys and values of {request.positions} tokens, prompt and max_tokens together, take "
-                f"{needed / 1e6:.3g} MB with what drafting for them holds, and {self._memory / 1e6:.3g} MB are there "
-                "for all requests: shorten the prompt, or lower max_tokens"
+                f"the prompt and max_tokens, together {request.positions} tokens, need {needed / 1e6:.3g} MB of keys, "
+                f"values and drafter state; {self._memory / 1e6:.3g} MB are available: shorten the prompt, "
+                "or lower max_tokens"
             )
             return True
         return needed <= room
 
     def _read(self) -> list[Request]:
-        """Who has a piece of a prompt computed in the next step: as many as make one piece of the target's size, and at
-        least one."""
+        """Select the requests whose prompts are read in this step: at least one, and as many as fit into
+        ``prompt_rows``."""
         reading = [request for request in self._running if request.unread]
         if not reading:
             return []
@@ -265,7 +263,7 @@ class Engine:
                     chosen.append(request)
                     room -= len(request.unread)
         for request in chosen:
-            # To the end of the line: the next piece is another's.
+            # Round robin: the next chunk is another request's.
             self._running.remove(request)
             self._running.append(request)
             request.read()

@@ -1,4 +1,4 @@
-"""Memory of one model or drafter, in a process that has several."""
+"""Memory of a model or drafter in a process that holds several."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ import numpy as np
 import torch
 
 _LEAVES = (type, FunctionType, BuiltinFunctionType, ModuleType, weakref.ReferenceType, *weakref.ProxyTypes)
-"""What is not followed: it leads everywhere."""
+"""Types that are not followed, since they lead everywhere."""
 _PLAIN = (int, float, str, bytes)
 
 SHARE_FOR_SEQUENCES = 0.5
-"""Share of the memory that is free after loading: another model may follow, and steps need some."""
+"""Share of the free memory after loading. The rest is for another model and for steps."""
 
 _MEMORY_GROUP = Path("/sys/fs/cgroup")
-"""Of the process where it runs in a container: what limits the memory, by the files of Linux' control groups, version
-2."""
+"""Memory limits of a container, in the files of Linux control groups, version 2."""
 
 
 def sequence_budget(device: torch.device) -> int | None:
@@ -33,7 +32,7 @@ def sequence_budget(device: torch.device) -> int | None:
         return None
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
-        # Pages of files are counted as used, and given up where they are needed.
+        # Cached pages of files count as used but can be reclaimed.
         free = _numbers(Path("/proc/meminfo"))["MemAvailable:"] * 1024
         limit, used = (int((_MEMORY_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
         free = min(free, max(0, limit - used + _numbers(_MEMORY_GROUP / "memory.stat")["inactive_file"]))
@@ -43,14 +42,13 @@ def sequence_budget(device: torch.device) -> int | None:
 
 
 def _numbers(file: Path) -> dict[str, int]:
-    """The numbers in a file of lines that are a name and a number."""
+    """Parse lines of a name and a number."""
     return {name: int(number) for name, number, *_ in map(str.split, file.read_text().splitlines())}
 
 
 def tensor_bytes(*roots: Any, exclude: Iterable[Any] = ()) -> int:
-    """Bytes of all tensors and arrays that can be reached from ``roots``, each storage once, without passing through
-    the objects in ``exclude``. An object that holds memory of a library tells how much in ``library_bytes``.
-    """
+    """Bytes of all tensors and arrays reachable from ``roots``, each storage once, without passing through objects in
+    ``exclude``. Objects that hold memory of a library report it in ``library_bytes``."""
     seen = {id(item) for item in exclude}
     stack = list(roots)
     storages: dict[int, int] = {}
@@ -81,5 +79,5 @@ def _storage(tensor: torch.Tensor) -> dict[int, int]:
 
 
 def _lists_plain(item: Any) -> bool:
-    """Whether it is a collection of numbers or texts, which may be long, and holds nothing that is counted."""
+    """Whether it is a collection of numbers or texts, which may be long and holds no tensors."""
     return isinstance(item, (list, tuple, set, frozenset)) and isinstance(next(iter(item), None), _PLAIN)

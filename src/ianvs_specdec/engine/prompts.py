@@ -13,12 +13,12 @@ from ianvs_specdec.engine.request import Request
 from ianvs_specdec.engine.tree import TokenTree
 
 ROWS = 64
-"""Tokens of the prompt in one step: each has logits over the whole vocabulary."""
+"""Prompt tokens per step: each has logits over the whole vocabulary."""
 
 
 class ScoredPrompt(Request):
-    """Its prompt, behind the first token, is computed as trees of one branch, since of a tree a target has the logits
-    of all nodes, and is kept whole. ``Trace.confidence`` begins with the prompt's second token."""
+    """Scores its prompt: after the first token, the prompt is computed as chains, since targets return the logits of
+    all nodes of a tree, and committed whole. ``Trace.confidence`` begins with the prompt's second token."""
 
     def open(self) -> None:
         super().open()
@@ -29,10 +29,10 @@ class ScoredPrompt(Request):
 
     def read(self) -> None:
         done = len(self.context.tokens) - len(self.unread)
-        reach = self.sequence.position_limit
-        end = 1 if done == 0 else ROWS if reach is None else min(ROWS, reach - done)
-        piece, self.unread = self.unread[:end], self.unread[end:]
-        self.step_input = PromptChunk(piece) if done == 0 else TokenTree.chain(piece[0], piece[1:])
+        limit = self.sequence.position_limit
+        end = 1 if done == 0 else ROWS if limit is None else min(ROWS, limit - done)
+        chunk, self.unread = self.unread[:end], self.unread[end:]
+        self.step_input = PromptChunk(chunk) if done == 0 else TokenTree.chain(chunk[0], chunk[1:])
 
     def accept(self, output: Output) -> None:
         if self.decoding:
@@ -54,10 +54,10 @@ _POOLS: dict[str, Callable[[Tensor], Tensor]] = {"last": lambda rows: rows[-1], 
 
 
 class PromptEncoder(Drafter):
-    """For a request of one token: keeps the prompt's hidden states of ``layers`` (indices as in ``Target.open``)."""
+    """Records the prompt's hidden states of ``layers`` (indices as in ``Target.open``), for a request of one token."""
 
     states: Tensor
-    """After ``begin``: float32 ``[layers, 2 * hidden]`` on the CPU, pooled as ``types.POOLING`` says."""
+    """Float32 ``[layers, 2 * hidden]`` on the CPU, pooled by ``types.POOLING``. Set by ``begin``."""
 
     def __init__(self, layers: Sequence[int]) -> None:
         self._layers = tuple(layers)

@@ -1,4 +1,4 @@
-"""One request: its prompt is read, then it drafts, verifies and emits, a step at a time, until its output ends."""
+"""A request: it reads its prompt, then drafts, verifies and emits once per step until its output ends."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ from ianvs_specdec.engine.tree import TokenTree
 
 @dataclass
 class Decoded:
-    """``token_ids`` is the output without the prompt, with the end-of-sequence token that ended it, if one did.
+    """``token_ids`` is the output without the prompt, including an end-of-sequence token that ended it.
 
-    ``finish_reason`` is ``"stop"`` or ``"length"``; the latter also when the context window is full before
-    ``max_tokens``.
+    ``finish_reason`` is ``"stop"`` or ``"length"``; the latter also if the context window is full.
     """
 
     token_ids: list[int]
@@ -44,16 +43,15 @@ class Decoded:
 
 
 class Request:
-    """One request under way. Its times count from here: waiting for others is part of its latency.
+    """A request of the engine. Its times start here and include waiting.
 
-    ``rule`` is how sampled tokens are accepted, one of ``acceptance.RULES``; ``prediction`` and ``task`` are handed to
-    drafter and length (see ``Context``, ``Stats``). ``stop`` is asked after every emission how many output ids to keep
-    (see ``stopping``). ``on_tokens`` receives the new ids at the moment they are final, one call per chunk of the
-    trace. ``trace_trees`` collects the verified trees. ``cancelled`` is asked before every step whether somebody still
-    waits. ``top``: see ``Hints``.
+    ``rule`` is one of ``acceptance.RULES``; ``prediction`` and ``task`` are passed to drafter and length. ``stop``
+    returns after every emission how many output ids to keep (see ``stopping``). ``on_tokens`` receives new ids as soon
+    as they are final, one call per chunk of the trace. ``trace_trees`` collects the verified trees. ``cancelled`` is
+    called before every step. ``top``: see ``Hints``.
 
-    Raises ``ContextWindowError`` for a prompt that fills the target's context window, ``ValueError`` for one that is
-    empty or has tokens that the target does not know.
+    Raises ``ContextWindowError`` for a prompt that fills the context window, ``ValueError`` for one that is empty or
+    has unknown tokens.
     """
 
     def __init__(
@@ -73,7 +71,7 @@ class Request:
         cancelled: Callable[[], bool] | None = None,
         top: int = 0,
     ) -> None:
-        self._began = time.perf_counter()
+        self._started = time.perf_counter()
         self.drafter = drafter
         self._target, self._rule = target, rule
         self._on_tokens, self._trace_trees = on_tokens, trace_trees
@@ -86,21 +84,21 @@ class Request:
         )
         self.stats = Stats(len(prompt_ids), task, output.remaining)
         self._trace = Trace(drafting=None if drafter.remote else 0.0)
-        # Scores of sampled tokens are log-probabilities: logits over the temperature.
+        # Sampled tokens are compared by log-probabilities: logits over the temperature.
         self._near_tie = target.near_tie / (1.0 if sampling.greedy else sampling.temperature)
         self.opened = False
-        """Whether it has a sequence, to be closed."""
+        """Whether it has a sequence, which must be closed."""
         self.unread: list[int] = []
-        """The remaining tokens of the prompt."""
+        """Prompt tokens that are still to be read."""
         self.decoding = False
-        """Whether the prompt is read, and trees are verified from now on."""
+        """Whether the prompt is read, so that steps verify trees."""
         self._read: list[tuple[Tensor, ...]] = []
         self._scored = 0
-        """Tokens of the prompt whose confidence is recorded."""
+        """Prompt tokens whose confidence is recorded."""
         self._budget = 0
         self._cancelled = cancelled
         self.error: Exception | None = None
-        """Why the request ended without a whole output."""
+        """Why the request ended without a complete output."""
 
     @property
     def ended(self) -> bool:
@@ -108,7 +106,7 @@ class Request:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, or is to end because it was given up."""
+        """Whether it has ended, or ends now because it was cancelled."""
         if self.ended:
             return True
         try:
@@ -119,11 +117,11 @@ class Request:
         return self.error is not None
 
     def fail(self, error: Exception) -> None:
-        """It ends with ``error``, unless it has failed before: what comes behind the first error may come of it."""
+        """End with ``error``, unless there is an earlier one, which may be its cause."""
         self.error = self.error or error
 
     def cancel(self) -> None:
-        """Give it up, from any thread: it ends at the engine's next step."""
+        """End at the engine's next step. Thread-safe."""
         self._cancelled = lambda: True
 
     @property
@@ -146,13 +144,13 @@ class Request:
         return Decoded(self._output.ids, self._output.finish_reason, self._trace)
 
     def warm_up(self) -> None:
-        """Have done what is done once in a process (see ``Target.warm_up``): that is no part of the request's time."""
+        """Do one-time work (see ``Target.warm_up``) outside the request's time."""
         before = time.perf_counter()
         self._target.warm_up(len(self.context.tokens))
-        self._began += time.perf_counter() - before
+        self._started += time.perf_counter() - before
 
     def open(self) -> None:
-        """Take a sequence of the target. The first token comes of the prompt, unless the first tree is rooted in it."""
+        """Open a sequence of the target."""
         prompt = self.context.tokens
         features = self.drafter.prepare(self._target)
         self._rooted = self.drafter.roots_in_prompt and len(prompt) > 1
@@ -161,38 +159,38 @@ class Request:
         self.opened = True
 
     def close(self) -> None:
-        """Give back what the sequence and its drafts hold, once it is open."""
+        """Free the sequence and the drafter's state, if open."""
         self.sequence.close()
         self.drafter.end()
 
     def read(self) -> None:
-        """The next step computes the next piece of the prompt. Where pieces end depends on the prompt alone, so that a
-        target whose bits depend on it computes the same whoever else is served."""
+        """Take the next prompt chunk. Chunk ends depend on the prompt alone, so that the results of targets that depend
+        on them do not depend on other requests."""
         end = self._target.prompt_rows or len(self.unread)
-        piece, self.unread = self.unread[:end], self.unread[end:]
-        self.step_input: StepInput = PromptChunk(piece, last=not self.unread)
+        chunk, self.unread = self.unread[:end], self.unread[end:]
+        self.step_input: StepInput = PromptChunk(chunk, last=not self.unread)
 
     def update_unread(self) -> None:
         self.stats.unread_tokens = self.drafter.unread_tokens
 
     def set_budget(self, budget: int, confidence: float) -> None:
-        """The next step may verify so many drafted tokens, drafted as far as the drafter is so sure."""
-        self._budget, self._behind = budget, self.stats.unread_tokens
+        """Set the maximum draft of the next step, and the confidence at which drafting stops."""
+        self._budget, self._unread_by_drafter = budget, self.stats.unread_tokens
         self.context.confidence = confidence
 
     def skip_draft(self) -> None:
-        """The next step computes the last token alone."""
+        """Compute only the last token in the next step."""
         self.step_input = TokenTree.chain(self.context.tokens[-1])
 
     def draft(self, budget: int) -> None:
         self.set_tree(self.drafter.propose(self.context, budget))
 
     def set_tree(self, tree: TokenTree) -> None:
-        """The next step computes ``tree``, within what the target can address.
+        """Verify ``tree`` in the next step, cut at the target's position limit.
 
-        Raises ``UserError`` for what is no tree of the target's tokens: computed, it would end the step of all others.
+        Raises ``UserError`` if it is no tree of the target's tokens, which would make the step fail for all requests.
         """
-        reach, tokens = self.sequence.position_limit, self.context.tokens
+        limit, tokens = self.sequence.position_limit, self.context.tokens
         name = type(self.drafter).__name__
         if not isinstance(tree, TokenTree):
             raise UserError(f"{name}.propose must return a TokenTree, not {tree!r:.80}")
@@ -200,34 +198,34 @@ class Request:
             tree.check(tokens[-1], self._target.vocabulary)
         except ValueError as error:
             raise UserError(f"drafter {name}: {error}") from error
-        if reach is not None and len(tokens) + len(tree) - 1 > reach:
-            tree = tree.truncated(reach - len(tokens))
+        if limit is not None and len(tokens) + len(tree) - 1 > limit:
+            tree = tree.truncated(limit - len(tokens))
         self.step_input = tree
 
     @property
     def drafted(self) -> int:
-        """Drafted tokens of the next step, without scouts."""
+        """Draft tokens of the next step, without scouts."""
         return len(self.step_input) - 1 - len(self.step_input.scouts) if isinstance(self.step_input, TokenTree) else 0
 
     def accept(self, output: Output) -> None:
-        """Take what the step computed for ``piece``, and decide what of it is right."""
+        """Take the output for ``step_input`` and judge the tree."""
         if isinstance(self.step_input, PromptChunk):
             self._take(self.step_input, output)
         else:
             self._decided = self.step_input, output, self._judge(self.step_input, output)
 
     def emit(self) -> RequestStep:
-        """Put out what was accepted; returns what came of the step for this request."""
+        """Emit the accepted tokens. Returns the request's part of the step."""
         tree, output, verdict = self._decided
         emitted = self._emit(tree, verdict, output.logits)
-        # What comes behind the end of the output was drafted, but is of no use.
+        # Tokens after the end of the output do not count as accepted.
         accepted = min(len(verdict.path) - 1, emitted)
         step = Step(len(tree) - 1 - len(tree.scouts), accepted, emitted, len(tree))
         self._trace.steps.append(step)
         self._trace.rejected.append(tree.continuation(verdict.path[-1], MAX_REJECTED))
         if self._trace_trees is not None:
             self._trace_trees.append(tree)
-        return RequestStep(self.stats, self._budget, self._behind, tree.depth, step, self.ended)
+        return RequestStep(self.stats, self._budget, self._unread_by_drafter, tree.depth, step, self.ended)
 
     def commit(self) -> None:
         self.sequence.commit(self._decided[2].path)
@@ -239,16 +237,16 @@ class Request:
     def add_draft_seconds(self, seconds: float) -> None:
         self._trace.drafting = (self._trace.drafting or 0.0) + seconds
 
-    def _take(self, piece: PromptChunk, output: Output) -> None:
+    def _take(self, chunk: PromptChunk, output: Output) -> None:
         self._read.append(output.hidden)
-        if not piece.last:
+        if not chunk.last:
             return
         hidden = self._read[0] if len(self._read) == 1 else tuple(map(torch.cat, zip(*self._read, strict=True)))
         self._read.clear()
         self._begin(replace(output, hidden=hidden))
 
     def _begin(self, output: Output) -> None:
-        """The prompt is read: put out its first token, and begin to draft."""
+        """Emit the first token after the prompt, and start drafting."""
         context, sampling = self.context, self.context.sampling
         if self._rule == "coupled" and not sampling.greedy:
             context.noise = Noise(sampling.seed, output.logits.shape[-1], self._target.device)
@@ -270,7 +268,7 @@ class Request:
         return self._accept(tree, logits)
 
     def _emit(self, tree: TokenTree, verdict: Verdict, logits: Tensor) -> int:
-        """Put out what was accepted, as far as it belongs to the output; returns how many tokens that are."""
+        """Emit the verdict's tokens up to the end of the output. Returns their number."""
         tokens = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.token]
         output, context, trace = self._output, self.context, self._trace
         position = len(output.ids)
@@ -284,7 +282,7 @@ class Request:
         context.remaining = self.stats.remaining = output.remaining
         self.stats.context_tokens = len(context.tokens)
         if emitted:
-            trace.chunks.append((time.perf_counter() - self._began, len(emitted)))
+            trace.chunks.append((time.perf_counter() - self._started, len(emitted)))
             if self._on_tokens is not None:
                 self._on_tokens(emitted)
         return len(emitted)
@@ -295,7 +293,7 @@ def _token_limit(target: Target, prompt_ids: Sequence[int], sampling: Sampling) 
         raise ValueError("the prompt is empty: a causal LM needs at least one token to continue")
     if not 0 <= min(prompt_ids) <= max(prompt_ids) < target.vocabulary:
         wrong = next(token for token in prompt_ids if not 0 <= token < target.vocabulary)
-        raise ValueError(f"the prompt has the token {wrong}; those of the model are 0 to {target.vocabulary - 1}")
+        raise ValueError(f"the prompt has token id {wrong}; the model's ids are 0 to {target.vocabulary - 1}")
     if target.window is None:
         return sampling.max_tokens
     room = target.window - len(prompt_ids)

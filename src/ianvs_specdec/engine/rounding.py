@@ -1,4 +1,4 @@
-"""Rounding differences of a logit between a token computed with others and alone."""
+"""Rounding differences of logits between a token computed alone and with others."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Any
 import torch
 
 NEAR_TIE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.5}
-"""In logits, by the dtype of the weights: two that lie closer may change places by rounding.
+"""Difference of two logits below which rounding may change their order, by the dtype of the weights.
 
-Logits of models of up to 28 layers were computed token by token and in one step: they differed by 6e-6 in float32, 0.04
-in float16 and 0.25 in bfloat16 at the most. Each limit is at least twice that, since both logits move."""
+In models of up to 28 layers, logits computed token by token and in one step differed by at most 6e-6 in float32, 0.04
+in float16 and 0.25 in bfloat16. Each limit is at least twice that, since both logits may move.
+"""
 
 NEAR_TIE_INT8 = 1.5
-"""The same for weights in 8-bit integers, where 0.68 was seen: a last bit of the attention may move an activation to
-the next integer."""
+"""The same for 8-bit integer weights, where differences of 0.68 occurred: a last bit of the attention may move an
+activation to the next integer."""
 
 
 @torch.inference_mode()
 def near_ties(model: Any, prompt: Sequence[int], output: Sequence[int]) -> set[int]:
-    """The positions of an ``output`` where the two best tokens of a causal LM of transformers lie closer than that."""
+    """The positions of an ``output`` at which the two best tokens of a transformers causal LM are closer than
+    ``NEAR_TIE``."""
     ids = torch.tensor([[*prompt, *output]], device=model.device)
     best = model(ids, use_cache=False, logits_to_keep=len(output) + 1).logits[0, :-1].float().topk(2).values
     return set((best[:, 0] - best[:, 1] < NEAR_TIE[model.dtype]).nonzero().flatten().tolist())

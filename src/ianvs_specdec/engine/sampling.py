@@ -1,4 +1,4 @@
-"""From logits to the distribution a token is drawn from, as transformers does it.
+"""From logits to the sampling distribution, as in transformers.
 
 The order is transformers': repetition penalty, temperature, top-k, top-p, all in float32. Greedy decoding applies the
 repetition penalty only.
@@ -16,22 +16,22 @@ from torch import Tensor
 from ianvs_specdec.common.types import Sampling
 
 _POSITIONS_KEPT = 64
-"""Of how many positions the noise is kept: those of one tree, for drafter and target."""
+"""Positions whose noise is cached: those of one tree, for drafter and target."""
 
 
 def by_probability(sampling: Sampling) -> bool:
-    """Whether tokens rank by their probabilities as they are: greedy decoding without further settings."""
+    """Whether tokens rank by unmodified probabilities: greedy decoding without a repetition penalty."""
     return sampling.greedy and sampling.repetition_penalty == 1.0
 
 
 def top_k_filter(scores: Tensor, k: int) -> Tensor:
-    """Keep the ``k`` best of ``scores`` ``[..., vocabulary]`` and whatever ties with the k-th."""
+    """Keep the ``k`` best of ``scores [..., vocabulary]`` and ties with the k-th."""
     threshold = scores.topk(min(k, scores.shape[-1])).values[..., -1:]
     return scores.masked_fill(scores < threshold, -torch.inf)
 
 
 def top_p_filter(scores: Tensor, p: float) -> Tensor:
-    """Keep the smallest set of best ``scores`` ``[..., vocabulary]`` whose probability reaches ``p``; at least one."""
+    """Keep the smallest set of best ``scores [..., vocabulary]`` whose probability reaches ``p``; at least one."""
     ascending, order = scores.sort(descending=False)
     dropped = ascending.softmax(dim=-1).cumsum(dim=-1) <= (1 - p)
     dropped[..., -1] = False
@@ -39,9 +39,9 @@ def top_p_filter(scores: Tensor, p: float) -> Tensor:
 
 
 class Processor:
-    """Turns the logits of one position into scores or probabilities, given every token before it.
+    """Turns logits into scores or probabilities, given the token history.
 
-    The history is the prompt and all tokens passed to ``extend``, so that inside a tree the penalty follows the path.
+    The history is the prompt and all tokens passed to ``extend``; inside a tree the penalty follows the path.
     """
 
     def __init__(self, sampling: Sampling, prompt_ids: Sequence[int], device: torch.device) -> None:
@@ -56,7 +56,7 @@ class Processor:
             self._seen = torch.cat([self._seen, self._seen.new_tensor([token])])
 
     def fork(self) -> Processor:
-        """A processor with this one's history that goes its own way from here."""
+        """A processor with a copy of the history."""
         if not self._penalised:
             return self
         branch = copy.copy(self)
@@ -64,7 +64,7 @@ class Processor:
         return branch
 
     def scores(self, logits: Tensor) -> Tensor:
-        """``[..., vocabulary]`` logits of the next position with the repetition penalty applied, float32."""
+        """Float32 logits ``[..., vocabulary]`` with the repetition penalty applied."""
         logits = logits.float()
         if not self._penalised:
             return logits
@@ -73,7 +73,7 @@ class Processor:
         return logits.index_copy(-1, self._seen, torch.where(seen < 0, seen * penalty, seen / penalty))
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """The distribution, float32 ``[..., vocabulary]``, that the next token is drawn from (temperature above 0)."""
+        """The sampling distribution, float32 ``[..., vocabulary]`` (temperature above 0)."""
         scores = self.scores(logits) / self._sampling.temperature
         if self._sampling.top_k:
             scores = top_k_filter(scores, self._sampling.top_k)
@@ -85,9 +85,8 @@ class Processor:
 class Noise:
     """Gumbel noise keyed by seed and position: every sampler draws the same token at a position.
 
-    The token at a position is the argmax of log-probability plus noise (the Gumbel-max trick), so it depends on the
-    distribution and the seed alone, not on how many tokens are computed at once. The noise is made on the CPU and is
-    the same on every device.
+    The token is the argmax of log-probability plus noise (the Gumbel-max trick), so it depends on distribution and seed
+    only, not on the size of the step. Noise is made on the CPU and equal on every device.
     """
 
     def __init__(self, seed: int, vocabulary: int, device: torch.device) -> None:
@@ -96,7 +95,7 @@ class Noise:
         self._kept: dict[int, Tensor] = {}
 
     def at(self, position: int) -> Tensor:
-        """Float32 ``[vocabulary]``: the noise for the token at index ``position`` of prompt and output."""
+        """Noise for the token at index ``position`` of prompt and output, float32 ``[vocabulary]``."""
         if position not in self._kept:
             if len(self._kept) == _POSITIONS_KEPT:
                 del self._kept[next(iter(self._kept))]

@@ -1,34 +1,34 @@
-"""When an output is complete: end-of-sequence tokens, stop strings, the token limit."""
+"""End of an output: end-of-sequence tokens, stop strings, the token limit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
 Stop = Callable[[list[int]], "int | None"]
-"""Given all output ids so far, the number of them to keep because the output is complete, or None to go on."""
+"""Given all output ids so far, the number of ids to keep if the output is complete, else None."""
 
 
 MOST_HELD = 16
-"""Tokens that wait for a character to be finished, or for one with a text: after these it is looked what never will."""
+"""Tokens that may wait for the rest of a character or for text; after that, incomplete bytes are emitted as they
+are."""
 CHARACTER = 4  # bytes, at most
 
 
 class TextPieces:
-    """The text that the tokens of one output add, as they come; with what is left at the end, that of all at once.
+    """Incremental detokenization. The pieces, and the remainder at the end, add up to the text of all tokens.
 
-    The text of a token depends on its neighbours (spaces, bytes of one character), so the last settled ones are decoded
-    with it, and no more: what a token costs does not grow with the output. A token that leaves a character unfinished
-    adds nothing of it; the one that finishes it adds it.
+    The text of a token depends on its neighbours (spaces, bytes of one character), so only the last tokens are decoded
+    with it: the cost per token does not grow with the output. An incomplete character is emitted when it is complete.
     """
 
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
         self._ids: list[int] = []
         self._settled = self._given = 0
-        """How many of the ids are settled, and how many characters of their text were given out."""
+        """Number of ids whose text is final, and of characters of their text already returned."""
 
     def next(self, ids: Sequence[int]) -> str:
-        """The text that ``ids`` add, which follow those of the calls before."""
+        """The text that ``ids`` add to those of earlier calls."""
         self._ids += ids
         # An unfinished character shows as U+FFFD, and with some tokenizers all bytes before it do.
         text, tokens = self._decode(self._ids), len(self._ids)
@@ -38,18 +38,17 @@ class TextPieces:
             return ""
         first = tokens - max(CHARACTER - 1, len(ids))
         if self._decode(self._ids[:first]) == text:
-            # Special tokens. They must not be all that the next one has before it: tokenizers drop the space at the
-            # beginning of a text.
+            # Special tokens without text. Text must remain before the next one: tokenizers drop a leading space.
             del self._ids[first:]
             return ""
         ends = range(tokens - 1, tokens - CHARACTER, -1)
         texts = {end: self._decode(self._ids[:end]) for end in ends}
-        # Where no character ends among the last bytes, those before them are none.
+        # If no character ends among the last bytes, the earlier ones are invalid.
         end = next((end for end in ends if not texts[end].endswith("\ufffd")), ends[-1])
         return self._settle(end, texts[end])
 
     def _settle(self, end: int, text: str) -> str:
-        """Have the ids up to ``end``, whose text is ``text``, in place of those that were settled: what they add."""
+        """Make the ids up to ``end``, with text ``text``, final. Returns the added text."""
         piece = text[self._given :]
         del self._ids[: self._settled]
         self._settled = end - self._settled
@@ -60,9 +59,8 @@ class TextPieces:
 class StopStrings:
     """Finds the first token that completes a stop string. One instance serves one request.
 
-    Text is decoded incrementally, a few tokens at a time, so that the cost per token does not grow with the output. A
-    stop string may span tokens and may begin or end inside one; the token that completes it is the last one kept, and
-    ``trim`` cuts the text where the stop string begins.
+    Text is decoded incrementally. A stop string may span tokens and begin or end inside one; the token that completes
+    it is the last one kept, and ``trim`` cuts the text where the stop string begins.
     """
 
     def __init__(self, decode: Callable[[list[int]], str], strings: Iterable[str]) -> None:
@@ -73,7 +71,7 @@ class StopStrings:
         self._checked = 0
 
     def __call__(self, ids: list[int]) -> int | None:
-        """``ids`` is the whole output so far; each call continues where the one before ended."""
+        """``ids`` is the whole output so far; each call continues after the previous one."""
         while self._strings and self._checked < len(ids):
             self._checked += 1
             text = self._tail + self._pieces.next(ids[self._checked - 1 : self._checked])
@@ -83,7 +81,7 @@ class StopStrings:
         return None
 
     def after(self, begun: Sequence[int]) -> Stop:
-        """The same for an output that continues ``begun``: its ids are those after these."""
+        """The same for an output that continues ``begun``."""
         before = list(begun)
 
         def stop(ids: list[int]) -> int | None:
@@ -97,10 +95,10 @@ class StopStrings:
 
 
 class OutputIds:
-    """The output ids of one request, cut exactly where it ends.
+    """The output ids of one request, cut exactly at its end.
 
-    ``finish_reason`` is None while it goes on, then ``"stop"`` (an id of ``eos_ids``, which stays in the output, or
-    ``stop``) or ``"length"`` (``max_tokens``).
+    ``finish_reason`` is None while it runs, then ``"stop"`` (an id of ``eos_ids``, which is kept, or ``stop``) or
+    ``"length"`` (``max_tokens``).
     """
 
     def __init__(self, max_tokens: int, eos_ids: Iterable[int], stop: Stop | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The token tree: what a drafter proposes and a target verifies in one forward."""
+"""The token tree, which a drafter proposes and a target verifies in one step."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from torch import Tensor
 
 @dataclass
 class TokenTree:
-    """Draft tokens hanging off the root, parents before children.
+    """Draft tokens below the root, parents before children.
 
-    ``tokens[0]`` is the root: a token that is already decided, but not yet in the target's cache. ``parents[i] < i``
-    is the node that node ``i`` continues; the root's parent is -1. A chain is a tree without branches. Depth, position
-    and attention mask all derive from the parents.
+    ``tokens[0]`` is the root: the last token of the context, not yet in the target's cache. ``parents[i] < i`` is the
+    parent of node ``i``, -1 for the root. A chain is a tree without branches.
 
-    ``probabilities[i]`` is the distribution, shape ``[vocabulary]``, that the children of node ``i`` were drawn from,
-    in node order; lossless sampling needs it. A node without an entry had its children chosen deterministically (a
-    point mass).
-    Siblings were drawn each without its earlier siblings.
+    ``probabilities[i]`` is the distribution ``[vocabulary]`` from which the children of node ``i`` were drawn, in node
+    order and without replacement; lossless sampling needs it. Children of other nodes were chosen deterministically
+    (point masses).
 
-    ``scouts`` are nodes that are computed for the drafter's own sake and never accepted; nothing but scouts may hang
-    off a scout. ``notes`` is what a drafter wants to see in the step's trace (JSON).
+    ``scouts`` are nodes that are computed for the drafter only and never accepted; their children must be scouts.
+    ``notes`` is written to the trace of the step (JSON).
     """
 
     tokens: list[int]
@@ -45,12 +43,12 @@ class TokenTree:
         return len(self.tokens)
 
     def check(self, root: int, vocabulary: int) -> None:
-        """Raise ``ValueError`` unless this is a tree of token ids below ``vocabulary`` that hangs off ``root``."""
+        """Raise ``ValueError`` unless this is a tree of token ids below ``vocabulary`` with the root ``root``."""
         if self.tokens[:1] != [root]:
             raise ValueError(f"the root of the tree must be the last token, {root}, not {self.tokens[:1]}")
         if not 0 <= min(self.tokens) <= max(self.tokens) < vocabulary:
             wrong = next(token for token in self.tokens if not 0 <= token < vocabulary)
-            raise ValueError(f"token {wrong} is none of the model's, which are 0 to {vocabulary - 1}")
+            raise ValueError(f"token id {wrong} is not in the model's vocabulary, 0 to {vocabulary - 1}")
         placed = self.parents[:1] == [-1] and all(0 <= parent < i for i, parent in enumerate(self.parents[1:], start=1))
         if len(self.parents) != len(self.tokens) or not placed:
             raise ValueError(f"the parents {self.parents} of {len(self.tokens)} nodes do not make a tree")
@@ -68,7 +66,7 @@ class TokenTree:
 
     @property
     def depth(self) -> int:
-        """The distance from the root of the deepest node that can be accepted."""
+        """Depth of the deepest node that can be accepted."""
         if len(self.tokens) == 1:
             return 0
         if not self.scouts:
@@ -77,7 +75,7 @@ class TokenTree:
 
     @cached_property
     def children(self) -> list[list[int]]:
-        """The children of every node that can be accepted, in node order (the order in which they are tried)."""
+        """The acceptable children of every node, in node order, which is the order in which they are tried."""
         children: list[list[int]] = [[] for _ in self.tokens]
         for node, parent in enumerate(self.parents[1:], start=1):
             if node not in self.scouts:
@@ -91,17 +89,17 @@ class TokenTree:
         return path[::-1]
 
     def continuation(self, node: int, most: int) -> tuple[int, ...]:
-        """The tokens that the draft tries first after ``node``, at most ``most``: its first child, that one's, ..."""
+        """The first child of ``node``, its first child, and so on: at most ``most`` tokens."""
         tokens: list[int] = []
         if node + 1 == len(self.tokens):
-            return ()  # children come behind their parents
+            return ()  # children follow their parents
         while len(tokens) < most and (children := self.children[node]):
             node = children[0]
             tokens.append(self.tokens[node])
         return tuple(tokens)
 
     def mask(self, device: torch.device | None = None) -> Tensor:
-        """Attention mask: bool ``[nodes, nodes]``, row = query; a node sees its ancestors and itself."""
+        """Attention mask, bool ``[nodes, nodes]``, row = query: a node sees its ancestors and itself."""
         size = (len(self) + 7) // 8
         seen = [1]
         for node, parent in enumerate(self.parents[1:], start=1):

@@ -1,4 +1,5 @@
-"""How far to speculate: one file per rule, named ``rule`` or ``rule:argument`` (``fixed:10``)."""
+"""Speculation lengths: the number of draft tokens per step, by rules named ``rule`` or ``rule:argument``
+(``fixed:10``)."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ if TYPE_CHECKING:
 LENGTHS = {
     "fixed": "ianvs_specdec.lengths.fixed:Fixed",
     "full": "ianvs_specdec.lengths.fixed:Full",
-    "confidence": "ianvs_specdec.lengths.confidence:WhileConfident",
+    "confidence": "ianvs_specdec.lengths.fixed:WhileConfident",
     "goodput": "ianvs_specdec.lengths.goodput:Goodput",
-    "queue": "ianvs_specdec.lengths.queue:Queue",
+    "queue": "ianvs_specdec.lengths.table:Queue",
     "table": "ianvs_specdec.lengths.table:Table",
     "ema": "ianvs_specdec.lengths.ema:Ema",
     "bandit": "ianvs_specdec.lengths.bandit:Bandit",
@@ -24,8 +25,8 @@ LENGTHS = {
 
 
 def create(spec: Any) -> Length:
-    """The rule that ``spec`` names. A plain number N means ``fixed:N``, a list or a mapping, itself or as text, a
-    ``table``. Raises ``UserError`` for anything it cannot read."""
+    """The rule that ``spec`` names. A number N means ``fixed:N``, a list or mapping (or its text) a ``table``. Raises
+    ``UserError`` for anything else."""
     text = str(spec)
     name, _, argument = f"{_implied(text)}{text}".partition(":")
     if name not in LENGTHS:

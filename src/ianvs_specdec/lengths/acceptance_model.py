@@ -1,10 +1,10 @@
-"""How often drafts are right, learned from what came of them.
+"""Acceptance of drafts, learned from verified ones.
 
-Each guess for a request is wrong with probability ``m`` if those before it were right, so that the length of what is
-accepted is geometric (Leviathan et al. 2023, arXiv 2211.17192). A draft of which ``n`` tokens were accepted is ``n``
-trials without a miss, and one more with a miss if it was longer. What is known of ``m`` is a mean and the number of
-trials that it is worth (a Beta distribution), which fade with time. A request begins with the mean of its task, and a
-task with that of most drafters. A tree has several guesses for each level, of which fewer are all wrong.
+Each guess of a request is wrong with probability ``m`` if those before it are right, so the number of accepted tokens
+is geometric (Leviathan et al. 2023, arXiv 2211.17192). A draft of which ``n`` tokens were accepted is ``n`` trials
+without a miss, and one with a miss if it was longer. The estimate of ``m`` is a mean with a number of trials (a Beta
+distribution) that decays with time. A request starts with the mean of its task, a task with that of typical drafters. A
+tree has several guesses per level, which are rarely all wrong.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 BUDGETS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Lengths to choose among: tokens per second hardly differ between two of them."""
+"""Candidate budgets. Between two of them, tokens per second hardly differ."""
 MISS_RATES = np.geomspace(1 / 256, 1.0, 32)
-"""The difficulties that are told apart, a fifth from each to the next: as exactly as 40 trials tell."""
+"""The distinguished difficulties, a fifth apart: the precision of 40 trials."""
 PRIOR_MISSES, FEWEST = 0.3, 2.0
-"""Seven of ten guesses are right before anything is known. Trials that a mean is worth at least: few, so that two or
-three drafts of a request correct it."""
+"""Miss rate of unknown tasks, and minimum trials of a mean: few, so that two or three drafts of a request correct
+it."""
 REQUEST_MEMORY, TASK_MEMORY = 40, 200
-"""A mean is worth so many trials at most, and half of them after so many steps: a paragraph, and a few answers."""
+"""Maximum trials of a mean and its half-life in steps: a paragraph, and a few answers."""
 TREE_WIDTH = 0.25
-"""In a tree of ``n`` nodes ``n ** -0.25`` as many levels are wrong: 16 nodes have two or three guesses for each, and
-half of the tokens that the first guess misses are the second one."""
+"""In a tree of ``n`` nodes, ``n ** -0.25`` times as many levels are wrong: 16 nodes have two or three guesses per
+level, and half of the tokens that the first guess misses are the second."""
 MOST_TASKS = 256
-"""Users name tasks, so their number is bounded."""
+"""Users name tasks, so their number is limited."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class MissRate:
 
 @dataclass(eq=False, slots=True)
 class RequestState:
-    """What is kept of a running request. ``start`` is the context with which it came, ``budget`` the plan's."""
+    """State of a running request: ``start`` is its initial context, ``budget`` the plan's."""
 
     task: MissRate
     own: MissRate
@@ -61,16 +61,16 @@ class RequestState:
 
     @property
     def difficulty(self) -> int:
-        """The place of its miss rate among ``MISS_RATES``."""
+        """Index of its miss rate in ``MISS_RATES``."""
         places = len(MISS_RATES) - 1
         place = places * (1 - math.log(max(self.own.mean, MISS_RATES[0])) / math.log(MISS_RATES[0]))
         return min(round(place), places)
 
 
 class AcceptanceModel:
-    """``budgets`` go up to twice the largest draft so far. They have such ``nodes`` and ``depth`` on average, and
-    ``tokens [difficulties, budgets]`` of them are accepted, if there is a draft, as in a share ``found`` of the steps.
-    """
+    """Expected results of each of the ``budgets``, which go up to twice the largest draft so far: average ``nodes`` and
+    ``depth``, and accepted ``tokens [difficulties, budgets]`` if there is a draft, as in a fraction ``found`` of the
+    steps."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, MissRate] = {}
@@ -98,14 +98,14 @@ class AcceptanceModel:
             rate.learn(missed, trials, now)
 
     def _fewer(self, misses: Any, nodes: Any) -> Any:
-        """How many times as many guesses are wrong in a tree of so many nodes as the ``misses`` of chains."""
+        """Ratio of wrong guesses in a tree of ``nodes`` nodes to the ``misses`` of chains."""
         if not self._branching:
             return 1.0
         share = np.maximum(nodes, 1) ** -TREE_WIDTH
         return share / (1 - misses + misses * share)
 
     def tabulate(self) -> None:
-        """Work out ``budgets`` and all that they bring anew."""
+        """Update ``budgets`` and their expected results."""
         self._shape()
         misses = MISS_RATES[:, None]
         right = 1 - misses * self._fewer(misses, self.nodes)
@@ -117,7 +117,7 @@ class AcceptanceModel:
         self.budgets = np.array([budget for budget in BUDGETS if budget <= max(2 * nodes, 4)])
         shapes = dict(self._shapes)
         if nodes > 0.9 * largest:
-            # A drafter that fills its budget would fill a larger one. How much deeper a tree would be is not known.
+            # A drafter that fills its budget would fill a larger one. The depth of larger trees is unknown.
             shapes[BUDGETS[-1]] = BUDGETS[-1], depth if self._branching else BUDGETS[-1]
         known = sorted(shapes)
         self.nodes, self.depth = (

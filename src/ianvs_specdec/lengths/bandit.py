@@ -1,9 +1,9 @@
-"""A contextual bandit over draft lengths: its context is the batch size, its reward the tokens per second.
+"""A contextual bandit over draft lengths: the context is the batch size, the reward tokens per second.
 
-As in Nightjar (Li et al. 2025, arXiv 2512.22420), which learns the best length for each batch size by trying, 0 tokens
-among them, and counts what it costs to take up drafting again. That cost is in the time of the steps here, since a
-drafter catches up in its next draft. Nightjar's schedule of trials and its offloading of the draft model are not
-modelled: a length is tried for some steps at a time, at random, the more seldom the more often a batch size was seen.
+As in Nightjar (Li et al. 2025, arXiv 2512.22420), which learns the best length per batch size by trial, 0 tokens
+included, and charges the cost of resuming drafting. Here that cost is in the step times, since a drafter catches up in
+its next draft. Nightjar's schedule of trials and its offloading of the draft model are not implemented: a random length
+is tried for a few steps, less often the more often a batch size occurred.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from ianvs_specdec.engine.length import FinishedStep, Load
 
 STEPS = 8
-"""Steps for which a length is kept: taking up drafting again costs its first step more than the others."""
+"""Steps for which a choice is kept: resuming drafting makes the first step more expensive."""
 LEAST_TRIALS = 0.02
-"""Share of choices at random however much is known: what is best changes."""
+"""Minimum share of random choices, since the best length changes."""
 MEMORY = 64
-"""Steps after which half of what was learned of a length is forgotten."""
+"""Half-life of the measurements of a length, in steps."""
 
 
 @dataclass
 class _Arm:
-    """A length at a batch size: what came of it."""
+    """Measurements of a length at a batch size."""
 
     tokens: float = 0.0
     seconds: float = 0.0
 
     @property
     def rate(self) -> float:
-        """Tokens per second; that of a length that was never tried is the best of all."""
+        """Tokens per second; infinite before the first trial."""
         return self.tokens / self.seconds if self.seconds else math.inf
 
     def learn(self, tokens: int, seconds: float) -> None:
@@ -44,7 +44,7 @@ class _Arm:
 
 
 class _Context:
-    """What is known of batches of about one size."""
+    """State of a range of batch sizes."""
 
     def __init__(self, most: int) -> None:
         self.arms = [_Arm() for _ in range(most + 1)]
@@ -62,13 +62,13 @@ class _Context:
 
 
 class Bandit(Uniform):
-    """Lengths of 0 to ``most`` tokens. Batch sizes with the same power of two below them share what is known. The same
-    ``seed`` and the same times give the same choices."""
+    """Lengths of 0 to ``most`` tokens. Batch sizes with the same bit length share measurements. The choices depend on
+    ``seed`` and the times only."""
 
     def __init__(self, most: int = TOKENS, seed: int = 0) -> None:
         self._most, self._rng = most, random.Random(seed)
         self._contexts: dict[int, _Context] = {}
-        self._asked: tuple[_Context, int] | None = None
+        self._latest: tuple[_Context, int] | None = None
 
     @classmethod
     def from_argument(cls, argument: str) -> Bandit:
@@ -82,12 +82,12 @@ class Bandit(Uniform):
     def budget(self, load: Load) -> int:
         context = self._contexts.setdefault(len(load.running).bit_length(), _Context(self._most))
         tokens = context.budget(self._rng)
-        self._asked = context, tokens
+        self._latest = context, tokens
         return tokens
 
     def learn(self, finished: FinishedStep) -> None:
-        # What a step takes that also reads a prompt says little about drafts.
-        if finished.requests and not finished.prompt_rows and self._asked is not None:
-            context, tokens = self._asked
+        # Steps that also read a prompt say little about drafts.
+        if finished.requests and not finished.prompt_rows and self._latest is not None:
+            context, tokens = self._latest
             emitted = sum(request.step.emitted for request in finished.requests)
             context.arms[tokens].learn(emitted, finished.seconds)

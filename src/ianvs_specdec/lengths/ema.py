@@ -1,10 +1,10 @@
-"""SGLang's adaptive number of draft tokens: by how many were accepted lately, with hysteresis.
+"""SGLang's adaptive number of draft tokens: a moving average of accepted tokens with hysteresis.
 
-Facts from SGLang's pull requests 21599 (the rule), 23336 (the same beside its overlapped scheduler) and 24055 (a state
-of its own for each range of batch sizes), and ``adaptive_spec_params.py`` for today's defaults. SGLang changes the
-steps of a chain; here it is the budget. A moving average of the accepted tokens, averaged over the batch, is held
-against thresholds: down where it is at most half a token below the next smaller candidate, up where it is more than
-half a token below the present one. At 0 tokens nothing is learned, so the next candidate is tried at the next update.
+Sources: SGLang's pull requests 21599 (the rule), 23336 (with its overlapped scheduler) and 24055 (separate state per
+range of batch sizes); ``adaptive_spec_params.py`` for the current defaults. SGLang changes the steps of a chain, here
+the budget changes. The moving average of accepted tokens, averaged over the batch, is compared with thresholds: the
+candidate decreases where the average is at most half a token below the next smaller one, and increases where it is more
+than half a token below the current one. With 0 tokens nothing is learned, so the next update tries the next candidate.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 ALPHA = 0.2
 """Weight of the latest batch in the moving average (``ema_alpha``)."""
 WARM_UP, INTERVAL = 10, 5
-"""Steps before the first update, and between two (``warmup_batches``, ``update_interval``)."""
+"""Steps before the first update and between updates (``warmup_batches``, ``update_interval``)."""
 UP_HYSTERESIS, DOWN_HYSTERESIS = 0.0, -0.25
-"""Tokens by which these thresholds are moved (``up_hysteresis``, ``down_hysteresis``)."""
+"""Offsets of the thresholds in tokens (``up_hysteresis``, ``down_hysteresis``)."""
 
 
 @dataclass
 class _Slot:
-    """The state for one range of batch sizes."""
+    """The state of one range of batch sizes."""
 
     candidates: Sequence[int]
     down: float
@@ -40,7 +40,7 @@ class _Slot:
 
     def __post_init__(self) -> None:
         self.place = len(self.candidates) // 2
-        # One less than is drafted: neither up nor down.
+        # One less than is drafted: no change.
         self.average = self.tokens - 1.0
 
     @property
@@ -48,7 +48,7 @@ class _Slot:
         return self.candidates[self.place]
 
     def learn(self, accepted: float) -> None:
-        """``accepted`` tokens on average over the batch."""
+        """``accepted``: tokens, mean of the batch."""
         if self.tokens:
             self.average += ALPHA * (accepted - self.average)
         self.steps += 1
@@ -67,22 +67,22 @@ class _Slot:
                 self.place += 1
 
     def _lower(self, candidate: int) -> float:
-        """The average from which on ``candidate``, the next smaller one, is enough."""
-        # Fewer than none are never accepted, so that 0 tokens have the threshold of one.
+        """The average up to which ``candidate``, the next smaller one, suffices."""
+        # 0 tokens have the threshold of 1: less than none is never accepted.
         return max(candidate, 1) - 0.5 + self.down
 
 
 DEFAULTS = {1: ((1, 3, 5, 7), DOWN_HYSTERESIS), 8: ((0, 1, 3), 0.0), 32: ((0, 1), 0.0), 64: ((0,), 0.0)}
-"""Least number of running requests -> candidates and ``down_hysteresis``: SGLang's own."""
+"""Minimum number of running requests -> candidates and ``down_hysteresis``, as in SGLang."""
 
 
 class Ema(Uniform):
-    """``slots`` are as ``DEFAULTS``."""
+    """``slots``: as ``DEFAULTS``."""
 
     def __init__(self, slots: Mapping[int, tuple[Sequence[int], float]] = DEFAULTS) -> None:
         self._from = sorted(slots)
         self._slots = [_Slot(*slots[least]) for least in self._from]
-        self._asked = self._slots[0]
+        self._slot = self._slots[0]
 
     @classmethod
     def from_argument(cls, argument: str) -> Ema:
@@ -96,10 +96,10 @@ class Ema(Uniform):
         return cls({1: (sorted(set(candidates)), DOWN_HYSTERESIS)})
 
     def budget(self, load: Load) -> int:
-        self._asked = self._slots[bisect_right(self._from, len(load.running)) - 1]
-        return self._asked.tokens
+        self._slot = self._slots[bisect_right(self._from, len(load.running)) - 1]
+        return self._slot.tokens
 
     def learn(self, finished: FinishedStep) -> None:
         if finished.requests:
             accepted = sum(request.step.accepted for request in finished.requests)
-            self._asked.learn(accepted / len(finished.requests))
+            self._slot.learn(accepted / len(finished.requests))

@@ -1,4 +1,4 @@
-"""What the best length of each step would have been, where what will be accepted is known beforehand."""
+"""The best length of each step in hindsight, for simulations that know what will be accepted."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ ONLY_REPLAY = (
 
 @dataclass(eq=False, slots=True)
 class Replayed(Stats):
-    """A request whose future is known: ``coming(n)`` of its next draft of n tokens would be accepted."""
+    """A request with a known future: ``coming(n)`` tokens of its next draft of n tokens would be accepted."""
 
     coming: Callable[[int], int] = field(default=lambda most: 0)
 
 
 class Oracle:
-    """For each step the budgets with the most tokens per second of that step, by the true costs and acceptance.
+    """Budgets with the most tokens per second of each step, from true costs and acceptance.
 
-    Only tokens that will be accepted are drafted. Levels are filled one after the other, since a draft costs by its
-    depth: of all requests first the first token, then the second. It looks no further than the step, so it is a bound
-    for requests that are alike: easy ones that leave sooner let hard ones fill the steps to come.
+    Only tokens that will be accepted are drafted. Levels are filled in order, since a draft costs by its depth: the
+    first token of all requests, then the second. It optimizes one step at a time, so it is a bound for similar requests
+    only: finishing easy requests early lets hard ones fill later steps.
     """
 
     confidence = 0.0
@@ -54,10 +54,10 @@ class Oracle:
         return _level_by_level(coming, tokens)
 
     def learn(self, finished: FinishedStep) -> None:
-        """There is nothing left to learn."""
+        """Nothing to learn."""
 
     def _best(self, load: Load, coming: Sequence[int]) -> int:
-        """How many tokens to draft in all, of requests of which ``coming`` would be accepted, in order of size."""
+        """The total number of draft tokens, for requests of which ``coming`` tokens (ascending) would be accepted."""
         costs, running = self._costs, len(coming)
         context = load.context_tokens
         behind = sum([stats.unread_tokens for stats in load.running])
@@ -78,7 +78,7 @@ class Oracle:
 
 
 def _level_by_level(coming: Sequence[int], tokens: int) -> list[int]:
-    """``tokens`` given out to all in turn, to none more than are ``coming``."""
+    """Distribute ``tokens`` in turn, at most ``coming`` to each request."""
     budgets = [0] * len(coming)
     level = 0
     while tokens > 0:

@@ -1,15 +1,15 @@
-"""How long steps and drafts take, learned from those that are over.
+"""Times of steps and drafts, learned from finished ones.
 
-Time is linear in what a step does, but for bends: rows are free while the weights are read, and cost from some number
-on (the roofline). So each is a linear model::
+Times are linear in the work, with bends: rows are free while the weights are read, and cost from some number on (the
+roofline). So there are two linear models::
 
     step  = speed * (a + b requests + c context + d rows + e any prompt + f prompts + sum of g_k max(rows - knot_k, 0))
     draft = speed * (a any + b depth + c requests + d drafting requests + e nodes + f behind)
 
-The weights are learned by recursive least squares in its Bayesian form (West and Harrison, "Bayesian Forecasting and
-Dynamic Models"): a normal distribution, which tells what a step of any size takes and how uncertain that is. What is
-known leaks away, so that changes are followed. ``speed`` says how busy the machine is, which changes at once and for
-all sizes alike: the median of what the last three steps took over what they were thought to take.
+The weights are learned by recursive least squares in Bayesian form (West and Harrison, "Bayesian Forecasting and
+Dynamic Models"): a normal distribution that predicts the time of any step and its uncertainty. Information decays, so
+that changes are followed. ``speed`` is the load of the machine, which changes quickly and for all sizes alike: the
+median of the last three ratios of measured to predicted time.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 KNOTS = 2.0 ** np.arange(1, 11)
-"""Rows at which the price of a further one may change: kernels have their bends near powers of two."""
+"""Rows at which the price of a further one may change: kernels have bends near powers of two."""
 STEP_PRIOR = (0.8, 0.5), (0.05, 0.2), (0.05, 0.2), (0.1, 0.3), (0.1, 0.5), (0.0, 1.0)
 DRAFT_PRIOR = (0.03, 0.1), (0.03, 0.1), (0.0, 0.05), (0.01, 0.05), (0.01, 0.05), (0.0, 0.01)
-"""Mean and standard deviation of the weights, as parts of the first step: most of it is there whatever it does, and a
-draft's level takes a thirtieth of it. All is doubted about as much as it is large."""
+"""Mean and standard deviation of the weights, relative to the first step: most of a step is fixed cost, and a draft
+level takes a thirtieth. The deviations are about as large as the means."""
 FORGOTTEN = 1 / 3000
-"""Share of what is known that leaks away with each step: a size that is used once in hundreds of steps stays known."""
+"""Share of information lost per step: a size that occurs once in hundreds of steps stays known."""
 LATE = 0.4
-"""In logarithms: a step that took half as long again tells nothing unless the next one did so, too. Single ones are
-late when another program runs for a moment."""
+"""Logarithm: a step that took half as long again is ignored unless the next one was slow, too. Single steps are slow
+when another program runs."""
 CHANGED, UNLEARNED = 0.2, 0.2
-"""When ``speed`` moves by so much in logarithms, more than the noise of steps, so much of what is known leaks away: it
-may be the price of sizes that has changed."""
+"""A change of ``speed`` by so much (logarithm), more than noise, loses this share of the information: prices may have
+changed."""
 SHORTEST = 0.05
-"""No step and no draft is thought to take less of the first step."""
+"""Minimum prediction for a step or draft, relative to the first step."""
 
 
 class Work(NamedTuple):
-    """What steps do, each field a number or one for each step. ``drafting`` requests draft ``nodes`` tokens together,
-    up to ``depth`` levels, and their drafters first read ``behind`` tokens. Beside it, ``prompts`` rows are read."""
+    """Work of steps; each field is a number or an array with one number per step. ``drafting`` requests draft ``nodes``
+    tokens together, up to ``depth`` levels, after reading ``behind`` tokens. ``prompts`` are prompt rows."""
 
     requests: Any
     rows: Any
@@ -71,7 +71,7 @@ class LinearModel:
         return ((features @ self._covariance) * features).sum(-1)
 
     def learn(self, features: Floats, value: float, noise: float) -> None:
-        """``noise`` is the standard deviation of values. What is off by more than three counts as off by three."""
+        """``noise`` is the standard deviation of values. Deviations are clipped at three of them."""
         covariance = self._covariance @ features
         variance = float(features @ covariance) + noise**2
         limit = 3 * math.sqrt(variance)
@@ -84,7 +84,7 @@ class LinearModel:
 
 
 class StepCosts:
-    """All is relative to the time and the size of the first step. ``changed`` is set when times have changed."""
+    """Everything is relative to time and size of the first step. ``changed`` is set when times have changed."""
 
     def __init__(self) -> None:
         self._unit, self._size, self._context = 0.0, 1, 1
@@ -103,8 +103,8 @@ class StepCosts:
         draft = np.maximum(self._draft.mean(self._draft_features(work)), 0.0)
         return self._unit * math.exp(self._speed) * (step + draft)
 
-    def doubt(self, work: Work, place: int) -> Floats:
-        """The standard deviation of how much longer each step takes than the one at ``place``."""
+    def uncertainty(self, work: Work, place: int) -> Floats:
+        """Standard deviation of the difference in time between each step and the one at ``place``."""
         step, draft = self._step_features(work), self._draft_features(work)
         variance = self._step.variance(step - step[place]) + self._draft.variance(draft - draft[place])
         return self._unit * math.exp(self._speed) * np.sqrt(variance)
@@ -112,28 +112,31 @@ class StepCosts:
     def learn(self, finished: FinishedStep) -> None:
         if not self._unit:
             self._begin(finished)
-        asked = [request for request in finished.requests if request.budget]
-        nodes, behind = sum(request.step.drafted for request in asked), sum(request.unread_tokens for request in asked)
-        depth, size = max((request.depth for request in asked), default=0), len(finished.requests)
-        work = Work(size, finished.rows, finished.context, finished.prompt_rows, len(asked), nodes, depth, behind)
+        drafted = [request for request in finished.requests if request.budget]
+        nodes, behind = (
+            sum(request.step.drafted for request in drafted),
+            sum(request.unread_tokens for request in drafted),
+        )
+        depth, size = max((request.depth for request in drafted), default=0), len(finished.requests)
+        work = Work(size, finished.rows, finished.context, finished.prompt_rows, len(drafted), nodes, depth, behind)
         step, draft = self._step_features(work), self._draft_features(work)
-        taken = max(finished.verify_seconds + finished.other_seconds, 1e-9) / self._unit
-        thought, speed = max(float(self._step.mean(step)), SHORTEST), math.exp(self._speed)
-        before, self._late = self._late, math.log(taken / thought) - self._speed
+        measured = max(finished.verify_seconds + finished.other_seconds, 1e-9) / self._unit
+        expected, speed = max(float(self._step.mean(step)), SHORTEST), math.exp(self._speed)
+        before, self._late = self._late, math.log(measured / expected) - self._speed
         self._noise += 0.05 * (min(abs(self._late), 0.5) - self._noise)
         if abs(self._late) <= LATE or self._late * before >= LATE**2:
             noise = min(max(self._noise, 0.03), 0.3)
-            self._step.learn(step, taken / speed, noise * thought)
+            self._step.learn(step, measured / speed, noise * expected)
             drafting = max(float(self._draft.mean(draft)), SHORTEST)
             self._draft.learn(draft, finished.draft_seconds / self._unit / speed, noise * drafting)
-            thought = max(float(self._step.mean(step)), SHORTEST)
-        self._adapt(math.log(taken / thought))
+            expected = max(float(self._step.mean(step)), SHORTEST)
+        self._adapt(math.log(measured / expected))
 
     def _adapt(self, late: float) -> None:
-        """What sizes do not explain is the machine's speed."""
+        """Assign to ``speed`` what sizes do not explain."""
         self._speeds.append(late)
         moved = sorted(self._speeds)[1] - self._speed
-        # A little of it always goes over to the sizes: a speed that stays is theirs.
+        # A constant speed is gradually assigned to the sizes.
         self._speed += 0.5 * moved - 0.01 * self._speed
         if abs(moved) > CHANGED:
             self.changed = True
@@ -152,7 +155,7 @@ class StepCosts:
 
 
 def _columns(work: Work, *features: Any) -> Floats:
-    """One row of features, or one for each step."""
+    """A row of features, or one per step."""
     table = np.empty((*np.shape(work.rows), len(features)))
     for column, feature in enumerate(features):
         table[..., column] = feature

@@ -1,4 +1,4 @@
-"""Draft tokens by the number of running requests, from a table as vLLM and TensorRT-LLM have it in their settings."""
+"""Draft tokens by the number of running requests, from the tables of vLLM and TensorRT-LLM."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ianvs_specdec.lengths.uniform import Uniform
+from ianvs_specdec.lengths.uniform import TOKENS, Uniform, whole
 
 if TYPE_CHECKING:
     from ianvs_specdec.engine.length import Load
 
+ALL, NEW = "all", "new"
 USAGE = (
     "write vLLM's table:[[1,16,5],[17,64,2]], first and last number of running requests and draft tokens, from 1 on "
     "and without gaps, or TensorRT-LLM's table:{4: 4, 8: 2, 32: 1}, running requests at most and draft tokens"
@@ -26,11 +27,10 @@ class Table(Uniform):
 
     @classmethod
     def from_argument(cls, argument: str) -> Table:
-        """A list is vLLM's ``num_speculative_tokens_per_batch_size`` (PR 32374): beyond its last range, that range's
-        tokens go on. A mapping is TensorRT-LLM's ``draft_len_schedule`` (PR 10860): beyond it, nothing is drafted.
+        """A list is vLLM's ``num_speculative_tokens_per_batch_size`` (PR 32374), whose last entry also applies beyond
+        its range. A mapping is TensorRT-LLM's ``draft_len_schedule`` (PR 10860), beyond which nothing is drafted.
 
-        Where vLLM's table has a gap, vLLM goes on with the range before it; here a gap is refused, since who reads the
-        table does not see that.
+        vLLM fills gaps with the range before them; here a gap is an error, since the table does not show that.
         """
         try:
             given = ast.literal_eval(argument.strip())
@@ -48,8 +48,37 @@ class Table(Uniform):
         return self._tokens[bisect_left(self._ends, len(load.running))]
 
 
+class Queue(Table):
+    """``tokens`` draft tokens while at most ``most`` requests run, else none: the first milestone of vLLM's RFC 4565.
+    With ``new``, each request keeps the decision of its first step."""
+
+    def __init__(self, most: int, tokens: int = TOKENS, *, new: bool = False) -> None:
+        super().__init__([most], [tokens], beyond=0)
+        self._new = new
+
+    @classmethod
+    def from_argument(cls, argument: str) -> Queue:
+        most, _, rest = argument.partition(":")
+        whom, _, tokens = rest.partition(":")
+        try:
+            if whom not in ("", ALL, NEW):
+                raise ValueError(f"{whom!r} is neither {ALL} nor {NEW}")
+            return cls(whole(most), whole(tokens, least=1) if tokens else TOKENS, new=whom == NEW)
+        except ValueError as error:
+            usage = "write queue:N, queue:N:new or queue:N:all:K: off above N running requests, else K draft tokens"
+            raise ValueError(f"{error}; {usage}, for example queue:8:all:5") from error
+
+    def budgets(self, load: Load) -> Sequence[int]:
+        if not self._new:
+            return super().budgets(load)
+        for stats in load.running:
+            if stats.length_state is None:
+                stats.length_state = self.budget(load)
+        return [stats.length_state for stats in load.running]
+
+
 def _schedule(given: dict[Any, Any]) -> tuple[list[int], list[int]]:
-    # In JSON, keys are texts.
+    # JSON keys are texts.
     pairs = [(int(key) if isinstance(key, str) and key.isdecimal() else key, tokens) for key, tokens in given.items()]
     if not pairs:
         raise ValueError("the table is empty")
@@ -58,7 +87,7 @@ def _schedule(given: dict[Any, Any]) -> tuple[list[int], list[int]]:
         _check(tokens, least=0)
     ends = sorted({end for end, _ in pairs})
     if len(ends) < len(pairs):
-        raise ValueError("a number of running requests stands there twice")
+        raise ValueError("a number of running requests occurs twice")
     return ends, [dict(pairs)[end] for end in ends]
 
 
@@ -75,7 +104,7 @@ def _ranges(given: Any) -> tuple[list[int], list[int]]:
     end, ranges = 0, sorted(map(tuple, given))
     for first, last, tokens in ranges:
         if first != end + 1:
-            fault = "overlaps another range" if first <= end else f"leaves a gap behind {end}"
+            fault = "overlaps another range" if first <= end else f"leaves a gap after {end}"
             raise ValueError(f"{[first, last, tokens]} {fault}")
         end = last
     return [last for _, last, _ in ranges], [tokens for _, _, tokens in ranges]

@@ -1,4 +1,4 @@
-"""What lengths have in common that choose for the whole batch."""
+"""Base class of lengths with one budget for the whole batch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from ianvs_specdec.engine.length import FinishedStep, Load
 
 TOKENS = 5
-"""Draft tokens while speculation is on, where a rule is not told: about what drafters of one guess per position get
-accepted, and few enough to cost little."""
+"""Default number of draft tokens while speculation is on: about what drafters with one guess per position get accepted,
+and cheap."""
 
 
 class Uniform:
@@ -25,11 +25,11 @@ class Uniform:
         return [self.budget(load)] * len(load.running)
 
     def learn(self, finished: FinishedStep) -> None:
-        """Nothing is learned."""
+        """Nothing to learn."""
 
 
 def whole(text: str, least: int = 0) -> int:
-    """A whole number of at least ``least``. Raises ``ValueError`` for anything else."""
+    """Parse a whole number of at least ``least``. Raises ``ValueError`` for anything else."""
     if not (text.strip().isascii() and text.strip().isdigit() and int(text) >= least):
         raise ValueError(f"{text!r} is not a whole number of at least {least}")
     return int(text)

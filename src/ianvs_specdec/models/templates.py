@@ -57,9 +57,9 @@ def render(
     template = tokenizer.chat_template
     if not isinstance(template, str):
         template = tokenizer.get_chat_template()
-    told = {"add_generation_prompt": add_generation_prompt, **sampling.chat_template_kwargs}
+    options = {"add_generation_prompt": add_generation_prompt, **sampling.chat_template_kwargs}
     special = {name: str(text) for name, text in tokenizer.special_tokens_map.items()}
-    variables = {"tools": None, "documents": None, **special, **told, "messages": list(messages)}
+    variables = {"tools": None, "documents": None, **special, **options, "messages": list(messages)}
     return _PROCESS.render(template, variables, sampling.template_time or str(date.today()))
 
 
@@ -119,8 +119,8 @@ class _Process:
                 self.end()
             if self._process is None:
                 self._start()
-            asked = {"template": template, "variables": variables, "time": moment, "seconds": SECONDS}
-            answer = self._ask(json.dumps(asked) + "\n", SECONDS)
+            request = {"template": template, "variables": variables, "time": moment, "seconds": SECONDS}
+            answer = self._ask(json.dumps(request) + "\n", SECONDS)
         if "error" in answer:
             raise template_error(answer["error"])
         return str(answer["text"])

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import argparse
+import functools
+import logging
 import os
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import yaml
 
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import POOLING, Message, messages_of
 from ianvs_specdec.plugin import edge_first
-from ianvs_specdec.plugin.energy import MACHINE
 from ianvs_specdec.plugin.requests import EarlyExit, RequestConfig
 from ianvs_specdec.plugin.response import prefill_response, with_prefill
 from ianvs_specdec.plugin.routed import RoutedModel
 from ianvs_specdec.plugin.routing_time import restore_routing_time
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, ModelSettings
-from ianvs_specdec.plugin.timings import MONOTONIC_EPOCH, REQUESTS, timing_conditions
-from ianvs_specdec.plugin.unsupported_keys import warn_unsupported_keys
+from ianvs_specdec.plugin.timings import MACHINE, MONOTONIC_EPOCH, REQUESTS, timing_conditions
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.journal import Journal, Prefill
 from ianvs_specdec.records.response import Response
 from ianvs_specdec.records.run import current_repeat
 
+log = logging.getLogger(__name__)
+
 STATE = "<f2"
 """Data type of hidden states in the journal: little-endian float16."""
+HOST_KEYS: dict[str, Any] = {"concurrency": 1, "repeats": 1, "runner": "local"}
+"""Keys of the job file that only our host reads, and their defaults."""
 
 
 class EdgeModel(RoutedModel):
@@ -44,7 +52,8 @@ class EdgeModel(RoutedModel):
 
     def load(self, **kwargs: Any) -> None:
         """Check the model's files. Called by Ianvs once per test case; the weights are loaded when needed."""
-        warn_unsupported_keys()
+        if not os.environ.get("IANVS_RUN_ID"):
+            _warn_unsupported_keys(tuple(sys.argv[1:]))
         MACHINE.measure_idle()
         self._open()
 
@@ -144,3 +153,25 @@ class CloudModel(RoutedModel):
         if given is not None:
             response[edge_first.EDGE_ANSWER] = given
         return response
+
+
+@functools.cache
+def _warn_unsupported_keys(arguments: tuple[str, ...]) -> None:
+    """Warn of keys that upstream Ianvs ignores. It does not pass the job to plugins, but the command line names it."""
+    job = _job(arguments)
+    for key, default in HOST_KEYS.items():
+        value = job.get(key, default)
+        if value not in (default, {"name": default}):
+            log.warning("upstream Ianvs ignores %s: %s of the job file; use our host for it", key, value)
+
+
+def _job(arguments: tuple[str, ...]) -> dict[str, Any]:
+    """The job of the option ``-f``; empty if it cannot be read."""
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
+    parser.add_argument("-f", "--benchmarking_config_file")
+    try:
+        file = parser.parse_known_args(arguments)[0].benchmarking_config_file
+        found = yaml.safe_load(Path(file).read_text(encoding="utf-8"))["benchmarkingjob"]
+    except (argparse.ArgumentError, OSError, ValueError, TypeError, KeyError, yaml.YAMLError):
+        return {}
+    return found if isinstance(found, dict) else {}

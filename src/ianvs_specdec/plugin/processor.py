@@ -120,6 +120,6 @@ class DatasetProcessor(RowChecks):
             return
         isolation = " and ".join(sandbox.confinement())
         warn_once(
-            f"run_code: programs written by a model run on this machine, confined by {isolation}; for models you do "
+            f"run_code: programs that a model wrote run on this machine, confined by {isolation}; for models you do "
             "not trust, use a container or a virtual machine"
         )

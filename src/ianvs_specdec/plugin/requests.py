@@ -15,8 +15,7 @@ from ianvs_specdec.backends.prompts import chat_template
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
 from ianvs_specdec.models.templates import with_template_time
-from ianvs_specdec.plugin.energy import MACHINE
-from ianvs_specdec.plugin.timings import REQUESTS, stamp, timing_conditions
+from ianvs_specdec.plugin.timings import MACHINE, REQUESTS, stamp, timing_conditions
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.continuation import first_tokens, joined
 from ianvs_specdec.records.identity import FileDigests

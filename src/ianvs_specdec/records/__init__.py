@@ -1,1 +1,1 @@
-"""One answer and what it is worth: the journal, what determines an answer, its baseline and its cost."""
+"""Records of answers: the journal, configurations, baselines, costs, fingerprints."""

@@ -1,4 +1,4 @@
-"""How an answer stands to that of the same model's autoregressive decoding."""
+"""Comparison of an answer with that of autoregressive decoding by the same model."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from typing import Any
 
 from ianvs_specdec.records.journal import Entry, Journal
 
-TELL_NEAR_TIES = {"fused", "transformers", "llama.cpp"}
-"""What notes the near ties of its own output (see ``Trace.target``). The native step has none beside itself."""
+REPORTS_NEAR_TIES = {"fused", "transformers", "llama.cpp"}
+"""Targets that report near ties (see ``Trace.target``). The native step has none relative to itself."""
 
 
 def compare(journal: Journal, baseline_key: str, key: str, entry: Entry, whole: bool = True) -> dict[str, Any] | None:
-    """How the answer stands to the baseline's; None if that is not known. Unless it is ``whole``, it is to be the
-    beginning of that."""
+    """The comparison with the baseline; None if that is unknown. Unless ``whole``, the answer should be its
+    beginning."""
     baseline = entry if baseline_key == key else journal.get(baseline_key)
     if baseline is None:
         return None
-    ours, theirs = entry.completion, baseline.completion
-    wanted = theirs.token_ids if whole else theirs.token_ids[: len(ours.token_ids)]
+    own, base = entry.completion, baseline.completion
+    wanted = base.token_ids if whole else base.token_ids[: len(own.token_ids)]
     comparable = baseline.hardware == entry.hardware
     comparison: dict[str, Any] = {
         "key": baseline_key,
-        "latency": theirs.trace.latency if comparable else None,
-        "token": theirs.trace.seconds_per_token if comparable else None,
-        "issued": theirs.trace.issued,
-        "busy": theirs.trace.busy,
-        "completion_tokens": theirs.completion_tokens,
-        "identical": ours.token_ids == wanted,
+        "latency": base.trace.latency if comparable else None,
+        "token": base.trace.seconds_per_token if comparable else None,
+        "issued": base.trace.issued,
+        "busy": base.trace.busy,
+        "completion_tokens": base.completion_tokens,
+        "identical": own.token_ids == wanted,
     }
     if not comparison["identical"]:
-        pairs = zip(ours.token_ids, theirs.token_ids, strict=False)
-        shorter = min(len(ours.token_ids), len(theirs.token_ids))
+        pairs = zip(own.token_ids, base.token_ids, strict=False)
+        shorter = min(len(own.token_ids), len(base.token_ids))
         difference = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
-        near_ties = {position for position, _ in (*ours.trace.near_ties, *theirs.trace.near_ties)}
-        targets = {ours.trace.target, theirs.trace.target}
-        known = near_ties or targets & TELL_NEAR_TIES or targets == {"native"}
+        near_ties = {position for position, _ in (*own.trace.near_ties, *base.trace.near_ties)}
+        targets = {own.trace.target, base.trace.target}
+        known = near_ties or targets & REPORTS_NEAR_TIES or targets == {"native"}
         comparison |= {"difference": difference, "near_tie": difference in near_ties if known else None}
     return comparison

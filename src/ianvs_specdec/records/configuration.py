@@ -1,4 +1,4 @@
-"""What determines an answer: the settings of a model as one value, and the key of a request under them."""
+"""Configurations: everything that determines an answer, and the key of a request."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from ianvs_specdec.common.types import Message
 from ianvs_specdec.records.identity import digest
 
 ID_DIGITS = 16
-MANNERS = ("backend", "method")
-"""Keys, here or there in a configuration, that tell one way of decoding from another."""
+METHOD_KEYS = ("backend", "method")
+"""Keys anywhere in a configuration that distinguish decoding methods."""
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """Everything that determines an answer apart from the messages, and the name by which people know the model.
-    ``files``: see ``FileDigests``."""
+    """Everything that determines an answer except the messages. ``model``: its name; ``files``: see ``FileDigests``."""
 
     model: str
     value: Mapping[str, Any]
@@ -39,16 +38,16 @@ class Configuration:
 
 
 def prompt_id(messages: list[Message]) -> str:
-    """What the same messages have in common in all configurations."""
+    """The id of messages, independent of the configuration."""
     return digest(messages)[:ID_DIGITS]
 
 
 def changes_of(record: Mapping[str, Any], configuration: Configuration) -> list[str] | None:
-    """What differs between a configuration as the journal has it (``model``, ``value``, ``files``) and another, in
-    words; None where these are two models or ways of decoding, of which neither comes of the other."""
+    """The differences between a configuration in the journal (``model``, ``value``, ``files``) and another, as text;
+    None for different models or decoding methods."""
     old, new = _flat(record["value"]), _flat(configuration.value)
     changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
-    if record.get("model") != configuration.model or any(key.rpartition(".")[2] in MANNERS for key in changed):
+    if record.get("model") != configuration.model or any(key.rpartition(".")[2] in METHOD_KEYS for key in changed):
         return None
     changes = []
     for key in changed:

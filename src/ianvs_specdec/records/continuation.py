@@ -1,4 +1,4 @@
-"""The first tokens of an answer, and an answer from two requests: one for these and one for the rest."""
+"""Answers from two requests: the first tokens, and their continuation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ianvs_specdec.records.journal import Journal
 
 
 def first_tokens(answer: Completion, tokens: int) -> Completion | None:
-    """The first ``tokens`` tokens of an answer that is longer, with their part of its trace; None of any other, and of
-    one that does not tell which characters are of which token."""
+    """The first ``tokens`` tokens of a longer answer, with their part of its trace; None for other answers, and without
+    the number of characters per token."""
     trace = answer.trace
     if trace.characters is None or len(trace.characters) <= tokens:
         return None
@@ -24,7 +24,7 @@ def first_tokens(answer: Completion, tokens: int) -> Completion | None:
         trace=replace(
             trace,
             chunks=_chunks(trace, tokens),
-            # The first token is the prompt's, of which no step tells.
+            # The first token may come from the prompt's step, which is not in the trace.
             steps=_steps(trace, tokens - 1 if trace.tokens > sum(step.emitted for step in trace.steps) else tokens),
             near_ties=[tie for tie in trace.near_ties if tie[0] < tokens],
             rejected=[],
@@ -41,8 +41,8 @@ def first_tokens(answer: Completion, tokens: int) -> Completion | None:
 
 
 def joined(begun: Completion, whole: Completion) -> Completion:
-    """The ``whole`` answer with what both of its requests took: its own trace is that of the second one, which
-    continues ``begun``."""
+    """The ``whole`` answer with the trace of both requests. Its own trace is that of the second, which continues
+    ``begun``."""
     one, two = begun.trace, whole.trace
     tokens, waited = begun.completion_tokens, one.latency or 0.0
     alone = one.busy is None and two.busy is None
@@ -67,7 +67,7 @@ def joined(begun: Completion, whole: Completion) -> Completion:
 
 
 def saved_tokens(journal: Journal, keys: list[str], tokens: int) -> int | None:
-    """How many more tokens than ``tokens`` the whole answer has that is kept under one of ``keys``; None if none is."""
+    """Number of tokens beyond ``tokens`` of the whole answer stored under one of ``keys``; None if there is none."""
     for key in keys:
         if (whole := journal.get(key)) is not None:
             return max(0, whole.completion.completion_tokens - tokens)

@@ -1,4 +1,4 @@
-"""What an answer costs."""
+"""Cost of answers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 PRICES = ("price_prompt", "price_cached", "price_completion")
-"""Hyperparameters of a model: money per million tokens. Without ``price_cached``, cached tokens of a prompt cost what
-the others do."""
+"""Hyperparameters of a model: prices per million tokens. Without ``price_cached``, cached tokens cost as others."""
 
 
 def cost(prices: Mapping[str, Any], prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float | None:
-    """The price of answers; None without a price of prompts or completions. ``prices``: values of ``PRICES`` or None;
-    ``cached_tokens`` are part of ``prompt_tokens``."""
+    """The price of answers; None without prices. ``prices``: values of ``PRICES``, or None each. ``prompt_tokens``
+    include ``cached_tokens``."""
     prompt, cached, completion = (prices.get(name) for name in PRICES)
     if prompt is None and completion is None:
         return None

@@ -1,13 +1,12 @@
-"""The SQLite file of a journal: its tables, how it is opened, and what is saved of a damaged one.
+"""The SQLite file of a journal: schema, connection, and recovery of a damaged file.
 
-``answers`` has a row for each request: its answer (JSON of ``types.Completion``), or the ``error`` and ``failures`` of
-one without; ``prompts`` and ``rule`` say what a judge was asked by and how its rating is read. ``configurations`` and
-``machines`` are what the answers refer to, each under the digest of its value, ``decisions`` the seconds that routers
-took, and ``prefills`` prompts that were read to look at their hidden states.
+``answers`` has a row per request: the answer (JSON of ``types.Completion``), or ``error`` and ``failures``; for a
+judge, ``prompts`` and the ``rule`` that extracts the rating. ``configurations`` and ``machines`` are referenced by the
+digest of their value. ``decisions`` has the seconds of routers, ``prefills`` prompts that were computed for their
+hidden states.
 
-The write-ahead log is not forced onto the disk at every answer (``synchronous=NORMAL``): a process that is killed loses
-nothing, a power cut at most what came since the last ``checkpoint``. SQLite does not notice a bit that flips within a
-row, so that rows have a checksum.
+The write-ahead log is not synced at every answer (``synchronous=NORMAL``): a killed process loses nothing, a power cut
+at most the answers since the last ``checkpoint``. Rows have a checksum, as SQLite does not detect flipped bits.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ log = logging.getLogger(__name__)
 FILE_NAME = "journal.sqlite"
 OLD_FILE_NAME = "journal.jsonl"
 SYNC_SECONDS = 5.0
-"""What was written is forced onto the disk by the first answer that comes so long after the last time."""
+"""The first answer after this many seconds syncs the file."""
 LOCK_SECONDS = 60.0
-"""What another process may take to write, on a machine that is busy."""
+"""Timeout for another process's write."""
 
 AHEAD, NEAR = 100, 10
-"""After a lookup at most NEAR rows behind the previous one, the next AHEAD rows are read at once."""
+"""A lookup at most NEAR rows after the previous one reads the next AHEAD rows at once."""
 POLL_SECONDS = 0.01
 HEADER = 100
-"""Bytes of the header of an SQLite file."""
+"""Bytes of the SQLite header."""
 MOST_CUT = 1000
-"""A header that says that the file was longer than this many times its size is damaged itself."""
+"""A header with a size above this many times the file size is damaged itself."""
 SHORTEST_ROW = 128
-"""Least bytes of a row: the rescue of a damaged file tries row ids up to the size of the file divided by this."""
+"""Least bytes of a row: recovery tries row ids up to the file size divided by this."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS configurations (
@@ -67,12 +66,12 @@ TABLES = ("configurations", "machines", "answers", "decisions", "prefills")
 
 
 def checksum(*columns: Any) -> int:
-    """CRC-32 of the columns of a row."""
+    """CRC-32 of columns."""
     return zlib.crc32(b"\0".join(c if isinstance(c, bytes) else repr(c).encode() for c in columns))
 
 
 class Database:
-    """Not thread-safe: its owner holds a lock. Several processes may hold the same file."""
+    """Not thread-safe: the owner holds a lock. Several processes may open the same file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,7 +80,7 @@ class Database:
         self._synced = time.monotonic()
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """What a SELECT finds; nothing where there is no file. Raises UserError where it cannot be read."""
+        """The rows of a SELECT; none without a file. Raises UserError if it cannot be read."""
         for _ in range(2):
             if self._connection is None and not self.path.exists():
                 return []
@@ -95,7 +94,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: all that is executed on the connection is kept, or nothing. Raises UserError."""
+        """A transaction. Raises UserError."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             connection = self._open()
@@ -115,7 +114,7 @@ class Database:
             self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Force what was written onto the disk. A disk that refuses is reported in a warning."""
+        """Sync the file. A failure is a warning."""
         self._synced = time.monotonic()
         if self._connection is None:
             return
@@ -135,13 +134,13 @@ class Database:
         return self._connection
 
     def _save(self, error: sqlite3.DatabaseError) -> None:
-        """Put a new file in the place of a damaged one, with the rows that can still be read."""
+        """Replace a damaged file by a new one with the readable rows."""
         self.damaged = True
         self.close()
         old = self.path.with_name(f"{self.path.name}.damaged")
         with suppress(OSError):
             Path(f"{self.path}-shm").unlink(missing_ok=True)
-            # The write-ahead log may hold answers that the file does not have yet.
+            # The write-ahead log may have newer answers.
             with suppress(FileNotFoundError):
                 os.replace(f"{self.path}-wal", f"{old}-wal")
             os.replace(self.path, old)
@@ -149,7 +148,7 @@ class Database:
         with self.writing() as connection:
             saved = sum(_copied(old, table, connection) for table in TABLES)
         log.warning(
-            "journal %s: damaged (%s); %d of its entries were saved, and what is missing is asked for again. The "
+            "journal %s: damaged (%s); %d of its entries were recovered, missing answers are generated again. The "
             "damaged file is %s",
             self.path,
             error,
@@ -159,11 +158,11 @@ class Database:
 
 
 class Newest:
-    """The newest row of each key of a table. Most keys are asked for in the order of the rows, so that following rows
-    are read ahead."""
+    """The newest row of each key of a table. Rows are read ahead, as most keys are looked up in the order of the
+    rows."""
 
     def __init__(self, database: Database, table: str, columns: str, run: str | None, among: str = "TRUE") -> None:
-        """Only rows of this ``run`` count, if one is given, for which the condition ``among`` holds."""
+        """Only rows that satisfy the condition ``among``, and of ``run`` unless None."""
         self._database, self._last = database, 0
         self._ahead: dict[bytes, Any] = {}
         self._run = () if run is None else (run,)
@@ -189,7 +188,7 @@ class Newest:
         return row[1:]
 
     def forget(self, key: bytes) -> None:
-        """A row with this key is added."""
+        """Discard the cached row of this key."""
         self._ahead.pop(key, None)
 
 
@@ -203,7 +202,7 @@ def _connected(path: Path) -> sqlite3.Connection:
         connection.close()
         if os.access(path.parent, os.W_OK) or not path.exists():
             raise
-    # A folder in which nothing can be written has no place for the files that readers share.
+    # In a read-only folder, SQLite cannot create the files that readers share.
     return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True, **options)
 
 
@@ -212,7 +211,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
     while True:
         try:
             connection.execute("PRAGMA synchronous=NORMAL")
-            # Does not wait by itself while another process makes the same file.
+            # Does not wait for another process that creates the same file.
             connection.execute("PRAGMA journal_mode=WAL")
             connection.executescript(SCHEMA)
             return
@@ -223,7 +222,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def _padded(path: Path) -> None:
-    """SQLite reads no page of a file that is shorter than its header says: what was cut off becomes zeros."""
+    """Fill a truncated file with zeros: SQLite reads no page of a file shorter than in its header."""
     with path.open("r+b") as file:
         header, size = file.read(HEADER), path.stat().st_size
         whole = int.from_bytes(header[16:18], "big") * int.from_bytes(header[28:32], "big")
@@ -232,7 +231,7 @@ def _padded(path: Path) -> None:
 
 
 def _copied(old: Path, table: str, into: sqlite3.Connection) -> int:
-    """Copy the rows of a table that can be read, one by one; returns how many."""
+    """Copy the readable rows of a table one by one. Returns their number."""
     copied, last = 0, 0
     source = sqlite3.connect(old, isolation_level=None)
     try:
@@ -248,7 +247,7 @@ def _copied(old: Path, table: str, into: sqlite3.Connection) -> int:
             except sqlite3.DatabaseError:
                 last += 1
     except sqlite3.DatabaseError:
-        pass  # not even a list of tables
+        pass  # the list of tables is unreadable
     finally:
         source.close()
     return copied

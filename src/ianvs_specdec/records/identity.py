@@ -1,4 +1,4 @@
-"""What an answer depends on, and where its timings were taken: content hashes of models, fingerprints of machines."""
+"""Fingerprints: content hashes of model files, and the properties of the machine that timings depend on."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ READ = (
     *("added_tokens.json", "special_tokens_map.json", "*.model", "*.tiktoken", "tekken.json", "chat_template*"),
     "additional_chat_templates/*",
 )
-"""Files of a model's folder that are read whichever weights it has."""
+"""Files of a model folder besides its weights."""
 WEIGHTS = ("model.safetensors", "model*.safetensors*", "*.safetensors", "pytorch_model*", "*.pt")
-"""Its weights: the first of these that are there."""
+"""Patterns of weights: the first one that matches."""
 
 
 def digest(value: Any) -> str:
-    """SHA-256 (64 hexadecimal digits) of a JSON value; the order of keys in objects does not matter."""
+    """SHA-256 (64 hexadecimal digits) of a JSON value, independent of the order of keys."""
     try:
         encoded = msgspec.json.encode(value, order="sorted")
     except UnicodeEncodeError:
-        # Half of a surrogate pair is no UTF-8, but rows of data may hold one.
+        # Rows may contain half of a surrogate pair, which is not valid UTF-8.
         encoded = json.dumps(value, sort_keys=True).encode()
     return hashlib.sha256(encoded).hexdigest()
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write so that ``path`` holds either its old content or all of ``text``, whatever happens meanwhile."""
+    """Write a file atomically."""
     with replacing(path) as temporary:
         temporary.write_bytes(text.encode("utf-8"))
 
 
 class FileDigests:
-    """SHA-256 of files, remembered in the JSON file ``memory`` by path, size and modification time. Where it cannot be
-    read or written, files are hashed again. None = nothing is remembered beyond this instance."""
+    """SHA-256 of files, cached in the JSON file ``memory`` (None: in this instance) by path, size and modification
+    time. Errors of the cache file are ignored."""
 
     def __init__(self, memory: Path | None) -> None:
         self.memory = memory
         self.changed = False
         self.files: dict[str, dict[str, str]] = {}
-        """What the digests of folders were made of: names of files -> digests."""
+        """Digests of the files in a folder by name, by the digest of the folder."""
         try:
             known = {} if memory is None else json.loads(memory.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
@@ -79,19 +79,19 @@ class FileDigests:
         return str(remembered[2])
 
     def path(self, path: Path) -> str:
-        """Of a file, or of a folder with what drafts, Medusa's heads among it."""
+        """Digest of a file, or of a folder of a model or draft head."""
         return self.folder(path, "medusa_lm_head.*") if path.is_dir() else self.file(path)
 
     def folder(self, folder: Path, *more: str) -> str:
-        """One hash over names and contents of a model's files, and of files that match ``more``. Without a config.json:
-        of all files that are not hidden."""
+        """Digest of names and contents of a model's files, and of files that match ``more``; without a config.json, of
+        all files that are not hidden."""
         weights = next((name for name in WEIGHTS if any(folder.glob(name))), "*.safetensors")
         names = (*READ, weights, *more) if (folder / "config.json").is_file() else ("**/*",)
         files = {path.relative_to(folder): path for name in names for path in folder.glob(name) if path.is_file()}
         shown = [name for name in files if not any(part.startswith(".") for part in name.parts)]
         found = {name.as_posix(): self._file(files[name]) for name in shown}
         if not found:
-            raise UserError(f"the model folder {folder} holds no files", key="model")
+            raise UserError(f"the model folder {folder} has no files", key="model")
         value = digest(sorted(map(list, found.items())))
         self.files[value] = found
         self._remember()
@@ -108,7 +108,7 @@ class FileDigests:
 
 
 def _is_remembered(value: Any) -> TypeGuard[list[Any]]:
-    """Whether this is a size, a time and a digest."""
+    """Whether this is a cache entry: size, time, digest."""
     return isinstance(value, list) and len(value) == 3 and isinstance(value[2], str) and len(value[2]) == SHA_DIGITS
 
 
@@ -140,7 +140,7 @@ def version(distribution: str) -> str | None:
 
 @functools.lru_cache(maxsize=1)
 def machine() -> Mapping[str, Any]:
-    """What timings on this machine depend on: system, processor, thread settings, versions of what computes."""
+    """Properties that timings on this machine depend on."""
     return {
         "system": platform.system(),
         "machine": platform.machine(),

@@ -1,8 +1,8 @@
-"""The journal of answers: nothing that a model was asked is lost, and nothing is asked twice.
+"""The journal: all answers of a job, so that no answer is lost or generated twice.
 
-One SQLite file, ``<workspace>/<job>/journal.sqlite`` (see ``database``), shared by the edge model, the cloud model and
-all test cases of a job. One run at a time asks: it claims the job's folder before it does
-(``common.storage.claim``), and its processes and threads share the journal.
+It is the SQLite file ``<workspace>/<job>/journal.sqlite`` (see ``database``), shared by both models, all test cases,
+and the processes and threads of a run. One run at a time sends requests: it claims the job's folder first
+(``common.storage.claim``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ decode_answer = msgspec.json.Decoder(Completion).decode
 
 @dataclass(frozen=True)
 class Entry:
-    """An answer found in the journal. ``replayed``: it was made by an earlier run, not by the one in progress."""
+    """An answer in the journal. ``replayed``: it is of an earlier run."""
 
     completion: Completion
     hardware: str
@@ -43,9 +43,8 @@ class Entry:
 
 
 class Prefill(msgspec.Struct, frozen=True):
-    """A prompt that was read to look at its hidden states: ``states``, little-endian float16 [layers,
-    2 * hidden]; when that was asked for (``issued``, Unix seconds) and how many ``seconds`` it took.
-    """
+    """A prompt computed for its hidden ``states``, little-endian float16 [layers, 2 * hidden]. ``issued``: Unix
+    time."""
 
     states: bytes
     prompt_tokens: Count
@@ -56,7 +55,7 @@ class Prefill(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class StoredPrefill:
-    """A prefill found in the journal; see ``Entry``."""
+    """A prefill in the journal; see ``Entry``."""
 
     prefill: Prefill
     hardware: str
@@ -64,7 +63,7 @@ class StoredPrefill:
 
 
 class Journal:
-    """The answers of one job. Thread-safe; several processes may hold the same file."""
+    """The answers of a job. Thread-safe; several processes may open the same file."""
 
     _open: ClassVar[dict[tuple[Path, str, bool], Journal]] = {}
     _opening = threading.Lock()
@@ -81,27 +80,27 @@ class Journal:
         self._known: set[str] = set()
         self._served: set[tuple[str, str]] = set()
         self._explained: set[str] = set()
-        self._asked: dict[str, tuple[threading.Lock, int]] = {}
+        self._request_locks: dict[str, tuple[threading.Lock, int]] = {}
         self._mutex = threading.RLock()
         self._claim: FolderLock | None = None
 
     @classmethod
     def of_job(cls) -> Journal:
-        """The journal of the running job; one object per file and run."""
+        """The journal of the current job; one object per file and run."""
         run, fresh = current_run()
         folder = job_folder()
         handle = (folder / FILE_NAME, run, fresh)
         with cls._opening:
             if handle not in cls._open:
                 if (old := folder / OLD_FILE_NAME).exists() and not handle[0].exists():
-                    log.warning("%s is of an older version, whose answers are not read: they are asked for again", old)
+                    log.warning("%s is of an older version and is not read: its answers are generated again", old)
                 cls._open[handle] = cls(*handle)
             return cls._open[handle]
 
     # reading
 
     def get(self, key: str) -> Entry | None:
-        """The newest answer with this key, or None. One that turns out to be damaged counts as none."""
+        """The newest answer with this key, or None. Damaged ones are ignored."""
         with self._mutex:
             if (row := self._intact(self._answers, key, 2)) is not None:
                 configuration, side, run, machine, answer = row
@@ -113,7 +112,7 @@ class Journal:
         return None
 
     def record(self, record_id: str) -> dict[str, Any] | None:
-        """A configuration or machine by its id: ``{"value": ..., ...}``; None if there is none, or it is damaged."""
+        """A configuration or machine by its id: ``{"value": ..., ...}``; None if missing or damaged."""
         with self._mutex:
             for model, text, files in self._database.rows(_RECORD, (record_id, record_id)):
                 if (value := value_of(record_id, text)) is not None:
@@ -122,13 +121,13 @@ class Journal:
         return None
 
     def overhead(self, key: str) -> float | None:
-        """The seconds that a router took for the decision with this key; None if they are not known."""
+        """The router's seconds for the decision with this key; None if unknown."""
         with self._mutex:
             row = self._intact(self._decisions, key)
         return None if row is None else float(row[1])
 
     def prefill(self, key: str) -> StoredPrefill | None:
-        """The prompt that was read with this key, or None. One that is damaged counts as none."""
+        """The prefill with this key, or None. Damaged ones are ignored."""
         with self._mutex:
             if (row := self._intact(self._prefills, key)) is None:
                 return None
@@ -136,13 +135,13 @@ class Journal:
             return StoredPrefill(msgspec.json.decode(prefill, type=Prefill), machine, run != self.run)
 
     def __len__(self) -> int:
-        """Number of different requests with an answer."""
+        """Number of distinct requests with an answer."""
         with self._mutex:
             rows = self._database.rows("SELECT count(DISTINCT key) FROM answers WHERE answer NOTNULL")
             return int(rows[0][0]) if rows else 0
 
     def _intact(self, newest: Newest, key: str, unchecked: int = 0) -> Any:
-        """The newest row of this key, whose checksum is of all but its first columns; None if it is damaged."""
+        """The newest row of this key; None if damaged. The checksum excludes the first ``unchecked`` columns."""
         row = newest.get(bytes.fromhex(key))
         if row is None or row[-1] == checksum(bytes.fromhex(key), *row[unchecked:-1]):
             return row and row[:-1]
@@ -152,7 +151,7 @@ class Journal:
     def _count_damage(self) -> None:
         self.corrupt += 1
         if self.corrupt == 1 and not self._database.damaged:
-            log.warning("journal %s: a damaged entry is ignored; its answer is asked for again", self.path)
+            log.warning("journal %s: a damaged entry is ignored; its answer is generated again", self.path)
 
     # writing
 
@@ -167,10 +166,10 @@ class Journal:
         prediction: str = "",
         judged: Mapping[str, str] | None = None,
     ) -> str:
-        """Store an answer, a judge's with ``prompts`` and ``rule`` (``judged``). Returns the id of the hardware record.
-        Raises UserError if it cannot be written."""
+        """Store an answer. ``judged``: ``prompts`` and ``rule`` of a judge's answer. Returns the id of the hardware
+        record. Raises UserError."""
         hardware_id = digest(hardware)[:ID_DIGITS]
-        # Made before the lock is taken: other threads wait for it.
+        # Computed without the lock.
         key = bytes.fromhex(configuration.key(messages, prediction))
         answer = _encode(completion)
         check = checksum(key, self.run, hardware_id, answer)
@@ -189,14 +188,14 @@ class Journal:
         return hardware_id
 
     def put_failure(self, key: str, error: AnswerError, *, side: str) -> None:
-        """Keep that a request got no answer, and why. Raises UserError if it cannot be written."""
-        told, attempts = str(error), json.dumps([[round(seconds, 3), what] for seconds, what in error.failures])
-        row = (bytes.fromhex(key), "", "", self.run, side, "", time.time(), None, None, None, told, attempts)
+        """Store the error of a request without an answer. Raises UserError."""
+        message, attempts = str(error), json.dumps([[round(seconds, 3), what] for seconds, what in error.failures])
+        row = (bytes.fromhex(key), "", "", self.run, side, "", time.time(), None, None, None, message, attempts)
         with self._mutex, self._database.writing() as connection:
-            connection.execute(_INSERT, (*row, checksum(told, attempts)))
+            connection.execute(_INSERT, (*row, checksum(message, attempts)))
 
     def put_overhead(self, key: str, seconds: float) -> None:
-        """Keep a router's time for a decision, unless it is there. Raises UserError if it cannot be written."""
+        """Store a router's seconds for a decision, if new. Raises UserError."""
         with self._mutex:
             if self.overhead(key) != seconds:
                 row = (bytes.fromhex(key), self.run, seconds, checksum(bytes.fromhex(key), self.run, seconds))
@@ -205,8 +204,7 @@ class Journal:
                     connection.execute("INSERT OR REPLACE INTO decisions VALUES (?, ?, ?, ?)", row)
 
     def put_prefill(self, key: str, prefill: Prefill, *, hardware: Mapping[str, Any]) -> str:
-        """Keep a prompt that was read; returns the id of the hardware record. Raises UserError if it cannot be
-        written."""
+        """Store a prefill. Returns the id of the hardware record. Raises UserError."""
         hardware_id, encoded = digest(hardware)[:ID_DIGITS], _encode(prefill)
         row = (bytes.fromhex(key), self.run, hardware_id, encoded)
         with self._mutex, self._database.writing() as connection:
@@ -217,21 +215,21 @@ class Journal:
 
     @contextmanager
     def request_lock(self, key: str) -> Iterator[None]:
-        """While one thread asks for the answer with this key, others who want it wait here: it is not asked twice."""
+        """Lock of the requests with this key: other threads wait, so that an answer is not generated twice."""
         with self._mutex:
-            lock, waiting = self._asked.get(key, (threading.Lock(), 0))
-            self._asked[key] = lock, waiting + 1
+            lock, waiting = self._request_locks.get(key, (threading.Lock(), 0))
+            self._request_locks[key] = lock, waiting + 1
         try:
             with lock:
                 yield
         finally:
             with self._mutex:
-                lock, waiting = self._asked.pop(key)
+                lock, waiting = self._request_locks.pop(key)
                 if waiting > 1:
-                    self._asked[key] = lock, waiting - 1
+                    self._request_locks[key] = lock, waiting - 1
 
     def ensure_writable(self) -> None:
-        """Raise UserError if answers cannot be stored or another run is asking: before a model is loaded."""
+        """Raise UserError if answers cannot be stored or another run has claimed the folder."""
         with self._mutex:
             if self._claim is None:
                 with self._database.writing():
@@ -242,22 +240,22 @@ class Journal:
                     raise UserError(f"cannot write the journal {self.path}: {error.strerror or error}") from error
 
     def release(self) -> None:
-        """Nothing is asked for the time being: force what was answered onto the disk, and let other runs ask."""
+        """Sync the file and release the claim, so that other runs can send requests."""
         with self._mutex:
             self._claim = None
             self._database.checkpoint()
 
-    # saying why nothing matches
+    # explanation of misses
 
     def explain_miss(self, configuration: Configuration, messages: list[Message], side: str) -> str | None:
-        """Why earlier answers of this ``side`` to these messages do not serve, in one line; None if there are none.
-        Once a configuration.
+        """Why earlier answers of this ``side`` to these messages do not match, in one line, once per configuration;
+        None if there are none.
 
-        Of the configurations that this one may come of, in which earlier runs answered the same messages and which no
-        test case of this run has, the nearest one is named: how many answers it has, and which keys differ.
+        It names the most similar configuration in which earlier runs answered the same messages and which this run does
+        not use: its number of answers, and the keys that differ.
         """
         with self._mutex:
-            # Of a further repeat nothing else is to be expected.
+            # Further repeats have no earlier answers.
             if configuration.id in self._explained or configuration.value.get("repeat") or self.fresh:
                 return None
             self._explained.add(configuration.id)
@@ -272,7 +270,7 @@ class Journal:
                 nearest = min(nearest, candidate) if nearest else candidate
         if nearest is None:
             return None
-        return f"{-nearest[1]} earlier answers in {self.path} do not match and are asked for again: {nearest[2]}"
+        return f"{-nearest[1]} earlier answers in {self.path} do not match and are generated again: {nearest[2]}"
 
 
 _INSERT = """
@@ -293,7 +291,7 @@ _ANSWERED = "SELECT 1 FROM answers WHERE configuration = ? AND run != ? AND answ
 
 
 def value_of(record_id: str, text: str) -> dict[str, Any] | None:
-    """The value of a configuration or machine; None where it is not the one that has this id."""
+    """The value of a configuration or machine; None if its digest is not this id."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -302,7 +300,7 @@ def value_of(record_id: str, text: str) -> dict[str, Any] | None:
 
 
 def read_answers(path: Path) -> Iterator[Completion]:
-    """All answers of a journal's file, in the order in which they came."""
+    """All answers of a journal's file, in order."""
     for row in _rows_of(Database(path), "answers"):
         if row["answer"] is not None:
             with suppress(msgspec.DecodeError):
@@ -310,7 +308,7 @@ def read_answers(path: Path) -> Iterator[Completion]:
 
 
 def export_entries(path: Path) -> Iterator[dict[str, Any]]:
-    """All that a journal's file holds, as JSON objects: configurations, machines, then answers and failures."""
+    """The content of a journal's file as JSON objects: configurations, machines, then answers and failures."""
     database = Database(path)
     for row in _rows_of(database, "configurations"):
         value, files = json.loads(row["value"]), json.loads(row["files"])
@@ -318,11 +316,11 @@ def export_entries(path: Path) -> Iterator[dict[str, Any]]:
     for row in _rows_of(database, "machines"):
         yield {"machine": row["id"], "value": json.loads(row["value"])}
     for row in _rows_of(database, "answers"):
-        told = {name: value for name, value in row.items() if value not in (None, "") and name != "checksum"}
+        entry = {name: value for name, value in row.items() if value not in (None, "") and name != "checksum"}
         for name in ("answer", "failures"):
-            if name in told:
-                told[name] = json.loads(told[name])
-        yield {**told, "key": row["key"].hex()}
+            if name in entry:
+                entry[name] = json.loads(entry[name])
+        yield {**entry, "key": row["key"].hex()}
 
 
 def _rows_of(database: Database, table: str) -> Iterator[dict[str, Any]]:

@@ -1,32 +1,32 @@
-"""The response dict that edge and cloud models hand to Ianvs: one per query, whatever the number of turns.
+"""The response dict of edge and cloud models: one per query, for all its turns.
 
 Keys of the Ianvs contract: ``completion``, ``usage`` (``prompt_tokens``, ``completion_tokens``, ``total_tokens``),
 ``perf`` (``time_to_first_token``, ``internal_token_latency`` in seconds, ``throughput`` in tokens/s) and
-``prediction``. Ours:
+``prediction``. Our keys:
 
 - ``perf.latency``: seconds from the request to the last token, summed over the turns;
 - ``turns``: one dict per turn: ``completion``, ``token_ids``, ``finish_reason``, ``usage``, ``trace`` (see
-  ``types.Trace``), ``key`` (of the answer in the journal), ``replayed``, ``cached``, ``hardware``, ``baseline``
-  and ``truncated``: how many tokens of the prompt were left out, where any were, None where a server does not tell;
-- ``baseline``: how the same model answered the same messages autoregressively, or None where it is not known:
-  ``key``, ``latency`` and ``token``, seconds of a token after its first piece (None when taken on other hardware),
-  ``issued``, ``busy``, ``completion_tokens``, ``identical`` and, at the first difference, ``near_tie``;
-- ``replayed``: an answer of an earlier run is in it; ``cached``: one that another test case of this run had asked for;
-- ``greedy``: there is one right output; ``lossy``: the back end is set to trade the model's own output for speed;
-- ``error``: why the query got no answer, or no whole one, and ``failures``, the attempts at it, as in a trace;
-  ``turns`` holds those that were answered;
-- ``samples``: further answers of the edge model, each with ``completion``, ``prediction``, ``turns`` and, where it is
-  not whole, ``error``; their tokens, times and cost are in ``usage``, ``perf`` (latency, throughput) and ``cost``;
-- ``stopped``: where the edge's answer ended early, since it would not do: after how many ``tokens``, and how many more
-  the whole answer has (``saved``), None where that is not known;
-- ``prefill``: where the edge read the prompt beforehand, for a router that looks at its hidden states: ``seconds``,
-  ``issued``, ``hardware``, ``replayed``, ``key`` and ``energy``, as a turn and its trace have them; its tokens and cost
-  are in ``usage`` and ``cost``. There are no ``turns`` where the edge did nothing else;
+  ``types.Trace``), ``key`` (in the journal), ``replayed``, ``cached``, ``hardware``, ``baseline`` and, unless 0,
+  ``truncated``: number of tokens removed from the prompt (None = not reported by the server);
+- ``baseline``: the autoregressive answer of the same model, or None if unknown: ``key``, ``latency`` and ``token``,
+  seconds per token after the first chunk (None on other hardware), ``issued``, ``busy``, ``completion_tokens``,
+  ``identical`` and, at the first difference, ``near_tie``;
+- ``replayed``: contains an answer of an earlier run; ``cached``: contains one of another test case of this run;
+- ``greedy``: there is one correct output; ``lossy``: the back end may change the model's output for speed;
+- ``error``: why the query has no whole answer, and ``failures``, its attempts, as in a trace; ``turns`` has the
+  answered ones;
+- ``samples``: further answers of the edge model, each with ``completion``, ``prediction``, ``turns`` and, if not whole,
+  ``error``; ``usage``, ``perf`` (latency, throughput) and ``cost`` include them;
+- ``stopped``: of an edge answer that was rejected early: number of ``tokens``, and how many more the whole answer has
+  (``saved``, None if unknown);
+- ``prefill``: of a prompt that the edge computed for a router that reads hidden states: ``seconds``, ``issued``,
+  ``hardware``, ``replayed``, ``key`` and ``energy``, as in a turn and its trace; ``usage`` and ``cost`` include it.
+  There are no ``turns`` if the edge did nothing else;
 - ``side``, ``model``, ``backend``, ``routing`` (the router's decision), ``query_id``, ``group``, ``scorer``, ``cost``,
-  ``slo``, ``options`` (how many a multiple-choice question has), ``sandbox`` (how a program was confined), and
-  ``round``, where the rows are divided into rounds.
+  ``slo``, ``options`` (number of options of a multiple-choice question), ``sandbox`` (isolation of a program), and
+  ``round``, if the rows are divided into rounds.
 
-What is undefined is None, never 0.
+Undefined values are None, never 0.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ import msgspec
 from ianvs_specdec.common.types import Amount, Count, Energy, Real, Trace, Whole
 
 EDGE_ANSWER = "edge_answer"
-"""In a row, then in the cloud's response: the edge's answer, which a router has asked for."""
+"""Key in a row, then in the cloud's response: the edge's answer that a router requested."""
 
 
 class Response(dict[str, Any]):
-    """A dict that copies quickly. Ianvs deep-copies every row's result; traces are tuples, so copies can share them.
+    """A dict with a fast deep copy, since Ianvs copies every result. Copies share the tuples of traces, and ``row``.
 
-    ``row`` is what was asked, as the dataset processor made it; copies share it. ``early``: how it was decided that the
-    answer stops early, where it does.
+    ``row``: the row of the dataset processor. ``early``: the ``EarlyExit`` of an answer that stopped early.
     """
 
     row: Any = None
@@ -66,7 +65,7 @@ def _copy(value: Any) -> Any:
 
 
 def edge_answer_of(result: Mapping[str, Any], edge: Any) -> Any:
-    """The edge's answer to a query. ``edge``: as Ianvs has it, without answers that a router asked for."""
+    """The edge's answer to a query: ``edge`` of Ianvs, or the one that a router requested."""
     return result.get(EDGE_ANSWER) if edge is None else edge
 
 
@@ -156,8 +155,7 @@ class _SideResponse(_Response, total=False):
 
 
 def check_response(response: Mapping[str, Any], *, of_side: bool = False) -> None:
-    """Raise ValueError that names the first missing or wrong field; ``of_side`` requires ``usage``. Unknown fields
-    pass."""
+    """Raise ValueError that names the first missing or wrong field. ``of_side`` requires ``usage``."""
     try:
         msgspec.convert(response, _SideResponse if of_side else _Response)
     except (msgspec.ValidationError, OverflowError) as error:

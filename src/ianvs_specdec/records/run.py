@@ -1,4 +1,4 @@
-"""The run in progress, as the environment that Ianvs sets tells it."""
+"""The current run, from environment variables that Ianvs sets."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _PROCESS_RUN = uuid.uuid4().hex
 
 
 def current_run() -> tuple[str, bool]:
-    """The id of the run in progress, and whether answers of earlier runs are to be ignored (``ianvs --fresh``)."""
+    """The id of the run, and whether earlier answers are ignored (``ianvs --fresh``)."""
     run = os.environ.get("IANVS_RUN_ID") or _PROCESS_RUN
     return re.sub(r"[^A-Za-z0-9._-]", "_", run)[:64], os.environ.get("IANVS_FRESH", "") not in ("", "0")
 
 
 def current_repeat() -> int:
-    """The running repeat of the test case, from 0 (``IANVS_REPEAT``); a further one is part of the configuration."""
+    """The repeat of the test case, from 0. Repeats from 1 are part of the configuration."""
     return _number("IANVS_REPEAT", 0)
 
 
 def current_concurrency() -> int:
-    """How many rows are answered at the same time (``concurrency`` in the job file, of all workers together)."""
+    """Number of concurrent rows over all workers (``concurrency`` in the job file)."""
     return _number("IANVS_CONCURRENCY", 1)
 
 
@@ -34,13 +34,13 @@ def _number(name: str, default: int) -> int:
 
 
 def on_worker() -> bool:
-    """Whether this process is one of several that answer a test case's rows (``runner: ray`` in the job file)."""
+    """Whether this process is a worker (``runner: ray`` in the job file)."""
     return bool(os.environ.get("IANVS_WORKER"))
 
 
 def job_folder() -> Path:
-    """The folder of the running job: the parent of ``RESULT_SAVED_URL``, which Ianvs sets before the first row."""
+    """The folder of the job: the parent of ``RESULT_SAVED_URL``, which Ianvs sets before the first row."""
     result = os.environ.get("RESULT_SAVED_URL")
     if not result:
-        raise UserError("RESULT_SAVED_URL is not set: models answer only inside a running Ianvs test case")
+        raise UserError("RESULT_SAVED_URL is not set: models run only inside a test case of Ianvs")
     return Path(result).absolute().parent

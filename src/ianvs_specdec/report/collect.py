@@ -208,7 +208,7 @@ def _alone(rows: Mapping[int, Row]) -> str | None:
     return None if edge == cloud else "edge" if edge else "cloud"
 
 
-def _failures(rows: Mapping[int, Row], kept: JournalReader) -> Document:
+def _failures(rows: Mapping[int, Row], journal: JournalReader) -> Document:
     """Number of queries without an answer, and of failed attempts by kind, including those that a retry repaired."""
     kinds: collections.Counter[str] = collections.Counter()
     failed = 0
@@ -217,7 +217,7 @@ def _failures(rows: Mapping[int, Row], kept: JournalReader) -> Document:
         attempts = [failure for turn in result.get("turns", ()) for failure in turn["trace"].get("failures") or ()]
         if result.get("error"):
             failed += 1
-            attempts += kept.failures(str(result.get("side")), str(result["error"])) or ()
+            attempts += journal.failures(str(result.get("side")), str(result["error"])) or ()
         kinds.update(str(what) for _, what in attempts)
     return {"queries": failed, "attempts": dict(kinds.most_common())} if failed or kinds else {}
 

@@ -78,8 +78,8 @@ class Details:
                 entry["judgments"] = [[rating, _cut(text)] for rating, text, _ in judged[index]]
                 entry["rules"] = [rule for _, _, rule in judged[index]]
             if result.get("error"):
-                kept = self._workspace.journal(case.job).failures(str(result.get("side")), str(result["error"]))
-                entry |= {"error": _cut(str(result["error"])), "failures": kept}
+                attempts = self._workspace.journal(case.job).failures(str(result.get("side")), str(result["error"]))
+                entry |= {"error": _cut(str(result["error"])), "failures": attempts}
             if edge is not None and cloud is not None:
                 other = edge if result.get("side") == "cloud" else cloud
                 # An edge that only read the prompt has no turns.

@@ -1,1 +1,1 @@
-"""Implementations of a model: native, torch, transformers."""
+"""Implementations of a target model: native, torch, transformers."""

@@ -1,4 +1,4 @@
-"""Which of torch's kernels compute attention."""
+"""Selection of torch's attention kernels."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Those that take every number of keys at once. cuDNN's makes a plan for each, with each number of rows, and torch
-prefers it on some cards. On an H100 most steps of an 8B model's shape that needed a plan took about 50 ms, others 8 to
-12. Drafts of changing lengths need the most plans."""
+"""Kernels without a plan per shape. torch prefers cuDNN's kernel on some GPUs, which makes a plan for every number of
+keys and rows: on an H100, steps of an 8B model took about 50 ms with a new plan, else 8 to 12 ms."""
 
 
 def any_length(device: torch.device) -> AbstractContextManager[None]:
-    """Within it, attention on ``device`` is computed by ``KERNELS``. On a CPU there are no others."""
+    """Restrict attention on ``device`` to ``KERNELS``. Context manager, without effect on a CPU."""
     return sdpa_kernel(KERNELS) if device.type == "cuda" else nullcontext()

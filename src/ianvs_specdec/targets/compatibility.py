@@ -1,4 +1,4 @@
-"""Models that our own forwards compute: Llama, Mistral, Qwen2 and Qwen3 as transformers builds them."""
+"""Which models our own forwards support: Llama, Mistral, Qwen2 and Qwen3 as built by transformers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ianvs_specdec.models.rotary import ROTATIONS, rotary
 
 PLAIN_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 BY_LAYER = ("layer_types", "no_rope_layers")
-"""Keys of configurations that have a value for each layer."""
+"""Configuration keys with one value per layer."""
 _EXCERPT_TOKENS = 64
 _TOLERANCE = 1e-3
-"""Of the logits' standard deviation: far above rounding, far below what another computation would make."""
+"""Relative to the standard deviation of the logits: far above rounding, far below a different computation."""
 
 
 def rotations(model: Any, positions: int, start: int = 0) -> Tensor:
-    """The rotary embedding as complex factors ``[positions, head_dim / 2]`` of the model's own angles and scale, for
-    positions from ``start`` on."""
+    """Rotary embedding of ``positions`` from ``start`` on, as complex factors ``[positions, head_dim / 2]`` with the
+    model's angles and scale."""
     where = torch.arange(start, start + positions, device=model.device)[None]
     like = torch.empty(0, dtype=torch.float32, device=model.device)
     cosine, sine = (part[0, :, : part.shape[-1] // 2] for part in model.model.rotary_emb(like, where))
@@ -32,12 +32,12 @@ def rotations(model: Any, positions: int, start: int = 0) -> Tensor:
 
 
 def paired(rows: Tensor, width: int) -> Tensor:
-    """Rows of a projection, head by head, from (first half, second half) to pairs of one of each."""
+    """Reorder each head's rows of a projection from (first half, second half) to alternating pairs."""
     return rows.unflatten(0, (-1, 2, width // 2)).transpose(1, 2).reshape(rows.shape)
 
 
 def is_plain(model: Any) -> bool:
-    """Whether a ``transformers`` causal LM is of these families, without what only some of their models have."""
+    """Whether a ``transformers`` causal LM is of these families and has no features that only some of them have."""
     config = model.config.get_text_config()
     kind = rotary(config)["rope_type"]
     sliding = any(layer != "full_attention" for layer in getattr(config, "layer_types", None) or ())
@@ -59,9 +59,9 @@ def has_plain_projections(model: Any) -> bool:
 
 
 def agrees(model: Any, target: Callable[[Any], Target]) -> bool:
-    """Whether what ``target`` makes of a model computes what the model does, on a few tokens with each layer alone.
+    """Whether ``target(model)`` computes the same as the model, on a few tokens with each layer alone.
 
-    Both compute in float32, where they differ by rounding of some 1e-6, whatever the model's own dtype.
+    Both compute in float32, so that they differ only by rounding of about 1e-6.
     """
     return all(_agrees(model, layer, target) for layer in model.model.layers)
 
@@ -79,8 +79,7 @@ def _agrees(model: Any, layer: torch.nn.Module, target: Callable[[Any], Target])
 
 
 def _excerpt(model: Any, layer: torch.nn.Module) -> Any:
-    """A copy of ``model`` with one layer and the first tokens of its vocabulary, hooks and all that was put into it
-    included."""
+    """A copy of ``model``, including hooks, with one layer and the first tokens of its vocabulary."""
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     instead: dict[int, Any] = {id(model.model.layers): torch.nn.ModuleList([copy.deepcopy(layer)])}
     for weights in (embedding.weight, head.weight, head.bias):

@@ -1,10 +1,10 @@
-"""The fast path: Llama, Mistral, Qwen2 and Qwen3 without the modules of transformers.
+"""Llama, Mistral, Qwen2 and Qwen3 in torch, with fewer operators than the modules of transformers.
 
-A step of a small model on a CPU, or of any model on a fast GPU, is dispatch more than arithmetic, so what is saved here
-is operators: projections that read the same input are one product; the weights of the norms are folded into the
-products behind them; queries and keys are laid out in pairs, so that their rotation is one complex product; keys and
-values of all layers lie in one preallocated tensor; masks and rotations are made once per step. On a CPU attention runs
-in float32 whatever the dtype, because half-precision kernels for few queries are several times slower.
+A step of a small model on a CPU, or of any model on a fast GPU, spends more time on dispatch than on arithmetic.
+Projections of the same input are one product; the weights of norms are folded into the next product; queries and keys
+are stored in pairs, so that their rotation is one complex product; keys and values of all layers are in one
+preallocated tensor; masks and rotations are made once per step. On a CPU attention always uses float32, because
+half-precision kernels are several times slower for few queries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ianvs_specdec.targets.int8 import Int8Linear
 from ianvs_specdec.targets.linear import Linear
 
 _PROMPT_ROWS = 512
-"""Tokens of a prompt in one step: others wait for no more, and the products have enough rows to be at full speed."""
+"""Prompt tokens per step: enough for products at full speed; more would delay other requests."""
 
 Product = Linear | Int8Linear
 
@@ -46,10 +46,10 @@ class _Layer:
 class FusedTarget:
     """Implements ``contracts.Target`` for a loaded ``transformers`` model that ``fits``.
 
-    The products of a step are computed for all its sequences at once, attention for one after another.
+    Products are computed for all sequences of a step at once, attention for one sequence after another.
 
-    The weights are copied into the layout of this class. With ``consume`` the model gives up its own copy layer by
-    layer and must not be used for anything else afterwards. ``product`` computes the products with them.
+    The weights are copied into the layout of this class. With ``consume`` the model's weights are freed layer by layer,
+    and it must not be used afterwards. ``product``: class of the matrix products.
     """
 
     kind: ClassVar[str] = "fused"
@@ -72,8 +72,7 @@ class FusedTarget:
         on_cpu = self.device.type == "cpu"
         self._rotation_dtype = torch.float64 if self.dtype == torch.float64 else torch.float32
         self._attention_dtype = self._rotation_dtype if on_cpu else self.dtype
-        # The norm in few operators (see _normed) needs a factor, which goes into the weights, and its epsilon as a
-        # length.
+        # _normed computes the norm without this factor, which is folded into the weights, and with epsilon as a length.
         self._root = math.sqrt(config.hidden_size) if on_cpu else 1.0
         self._epsilon_length = torch.tensor(math.sqrt(self._epsilon) * self._root, dtype=self._rotation_dtype)
         self._on_cpu = on_cpu
@@ -91,12 +90,12 @@ class FusedTarget:
 
     @property
     def weights(self) -> Sequence[Any]:
-        # What the model gave up it holds no more; the rest of it is held beside what was copied.
+        # Includes the weights that were not consumed.
         return self.embedding, self._stack, self._norm, self.unembed, list(self.model.parameters())
 
     @torch.inference_mode()
     def warm_up(self, tokens: int) -> None:
-        # oneDNN compiles for each number of rows; all layers have the same shapes.
+        # oneDNN compiles a kernel for each number of rows; all layers have the same shapes.
         sizes = {min(tokens, self.prompt_rows), tokens % self.prompt_rows} - {0} - self._warm
         if self._compiles:
             self._warm |= sizes
@@ -132,16 +131,15 @@ class FusedTarget:
         return outputs
 
     def _forward(self, parts: list[Rows]) -> list[Output]:
-        """Compute the parts' tokens behind what their sequences hold; their keys and values are written, not yet
-        kept."""
+        """Compute the parts' tokens. Their keys and values are written, but not yet committed."""
         sizes = [len(part.tokens) for part in parts]
-        # One sequence alone has few shapes, and pays for no unused row.
+        # A single sequence has few shapes and needs no padding.
         spare = 0 if len(parts) == 1 else padded(sum(sizes)) - sum(sizes)
-        nobody = self.embedding.new_zeros(spare, self._queries * self._width, dtype=self._attention_dtype)
+        padding = self.embedding.new_zeros(spare, self._queries * self._width, dtype=self._attention_dtype)
         joined = concatenated([part.tokens for part in parts], [parts[0].tokens.new_zeros(spare)])
         angles = concatenated([part.angles(self._angles) for part in parts], [self._angles[:1].expand(spare, -1)])
         rows, queries = len(joined), self._queries
-        # Values are turned with the rest, by nothing.
+        # Values are rotated by 1.
         turns = angles.new_ones(rows, queries + 2 * self._keys, angles.shape[-1])
         turns[:, : queries + self._keys] = angles[:, None]
         turns = turns.view(rows, -1)
@@ -158,7 +156,7 @@ class FusedTarget:
             torch.view_as_complex(qkv.view(rows, -1, 2)).mul_(turns)
             heads = qkv.view(rows, -1, self._width).transpose(0, 1)
             each = heads[:, : rows - spare].split(sizes, dim=1)
-            attended = concatenated([self._attend(index, *pair) for pair in zip(each, views, strict=True)], [nobody])
+            attended = concatenated([self._attend(index, *pair) for pair in zip(each, views, strict=True)], [padding])
             x = layer.output.added(attended.to(self.dtype), x)
             gate_up = layer.gate_up(self._normed(x))
             active = functional.silu(gate_up[:, : self._intermediate]).mul_(gate_up[:, self._intermediate :])
@@ -166,11 +164,11 @@ class FusedTarget:
         return self._outputs(parts, x, kept)
 
     def _attend(self, layer: int, heads: Tensor, view: Views) -> Tensor:
-        """Attention ``[rows, heads * width]`` of one sequence's rows, whose keys and values are written."""
+        """Write the keys and values of one sequence's rows; returns their attention ``[rows, heads * width]``."""
         view.slots[layer].copy_(heads[self._queries :])
         queries, rows = heads[: self._queries].to(self._attention_dtype), heads.shape[1]
         if not view.causal:
-            # Heads that share keys become rows: kernels with masks do not support groups.
+            # Query heads that share keys become rows: kernels with masks do not support groups.
             queries = queries.reshape(self._keys, -1, self._width)
         attended = functional.scaled_dot_product_attention(
             queries[None],
@@ -183,7 +181,7 @@ class FusedTarget:
         return attended.reshape(self._queries, rows, -1).transpose(0, 1).reshape(rows, -1)
 
     def _outputs(self, parts: list[Rows], x: Tensor, kept: dict[int, Tensor]) -> list[Output]:
-        """What each sequence asked for of the last layer's output ``x``, logits of the rows that need them only."""
+        """The requested logits and hidden states of each sequence, from the output ``x`` of the last layer."""
         sizes = [len(part.tokens) for part in parts]
         ends = list(accumulate(sizes))
         wanted = [part.wanted(end) for part, end in zip(parts, ends, strict=True)]
@@ -208,12 +206,12 @@ class FusedTarget:
         """Root-mean-square norm without weight; on a CPU times 1 / sqrt(hidden)."""
         if not self._on_cpu:
             return functional.rms_norm(x, x.shape[-1:], None, self._epsilon)
-        # Three operators where torch's own has eight on a CPU.
+        # Three operators; torch's rms_norm has eight on a CPU.
         length = torch.linalg.vector_norm(x, 2, -1, True, dtype=self._rotation_dtype)
         return (x / length.hypot_(self._epsilon_length)).to(self.dtype)
 
     def _norm_heads(self, qkv: Tensor, weights: Tensor) -> None:
-        """Qwen3 norms every query and key head, in place here."""
+        """Norm every query and key head in place (Qwen3)."""
         heads = qkv.view(len(qkv), -1, self._width)[:, : len(weights)]
         heads.copy_(functional.rms_norm(heads, heads.shape[-1:], None, self._epsilon) * weights)
 
@@ -238,8 +236,8 @@ class FusedTarget:
         return fused
 
     def _product(self, modules: list[torch.nn.Linear], norm: Tensor | None = None, pairs: int = 0) -> Product:
-        """One product for all ``modules``, the first ``pairs`` of them in pairs, the weight of the norm before them
-        folded in."""
+        """One product of all ``modules``, the first ``pairs`` of them reordered by ``paired``, with the weight of the
+        preceding norm folded in."""
         weights, biases = [], []
         for index, module in enumerate(modules):
             parts = [module.weight.detach(), *([] if module.bias is None else [module.bias.detach()])]
@@ -254,6 +252,6 @@ class FusedTarget:
 
 
 def fits(model: Any) -> bool:
-    """Whether ``model``, a ``transformers`` causal LM, is made of exactly what ``FusedTarget`` computes."""
+    """Whether ``FusedTarget`` supports ``model``, a ``transformers`` causal LM."""
     uniform = len({(parameter.device, parameter.dtype) for parameter in model.parameters()}) == 1
     return is_plain(model) and uniform and model.dtype.is_floating_point and agrees(model, FusedTarget)

@@ -1,4 +1,4 @@
-"""The state of one sequence in the fast path, and its share of a step."""
+"""The state of one sequence of ``FusedTarget``, and its rows in a step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ianvs_specdec.engine.tree import TokenTree
 
 _FIRST_CAPACITY = 512
 _UNITS = ((8, 1), (64, 8), (256, 32), (math.inf, 128))
-"""Up to how many rows which multiple is computed: a tenth more than is needed, or little in all."""
+"""Maximum rows -> multiple to which they are padded: at most a tenth more, or a few rows."""
 
 
 def capacity_for(positions: int) -> int:
-    """How many positions are reserved when ``positions`` are needed: so many that growing them copies little."""
+    """Positions to reserve for ``positions``; the capacity doubles, so that growing copies little."""
     return max(_FIRST_CAPACITY, 2 * positions)
 
 
@@ -33,7 +33,7 @@ class FusedSequence:
         self.length = 0
 
     def computed(self, piece: StepInput) -> None:
-        """``piece`` was written behind what is kept."""
+        """``piece`` was computed."""
         if isinstance(piece, PromptChunk):
             self.length += len(piece.tokens)
 
@@ -65,8 +65,8 @@ class FusedSequence:
 
 @dataclass
 class Views:
-    """By layer: where keys and values are written, and those to attend to. Who may see whom: the rows of the mask are
-    those of all query heads that share keys, one head after another."""
+    """Per layer the ``slots`` for new keys and values, and the ``keys`` and ``values`` to attend to. The rows of the
+    mask are repeated for each query head that shares keys."""
 
     slots: Sequence[Tensor]
     keys: Sequence[Tensor]
@@ -84,13 +84,13 @@ class Rows:
 
     @classmethod
     def of(cls, sequence: FusedSequence, piece: StepInput) -> Rows:
-        """Makes room for them in the sequence."""
+        """Reserve room in the sequence."""
         end = sequence.length + len(piece.tokens)
         sequence.reserve(end)
         return cls(sequence, piece, torch.tensor(piece.tokens, device=sequence.cache.device), end)
 
     def angles(self, angles: Tensor) -> Tensor:
-        """The rows' own of all ``angles [positions, width / 2]``."""
+        """The rows of ``angles [positions, width / 2]`` at their positions."""
         start = self.sequence.length
         if isinstance(self.piece, PromptChunk) or self.piece.is_chain:
             return angles[start : self.end]
@@ -105,13 +105,13 @@ class Rows:
         return Views(cache[:, :, start : self.end].unbind(), keys, values, mask, causal)
 
     def wanted(self, end: int) -> range:
-        """The rows of the step whose logits are asked for; this sequence's last one is ``end - 1``."""
+        """Rows of the step that need logits; ``end - 1`` is the last row of this sequence."""
         if isinstance(self.piece, TokenTree):
             return range(end - len(self.tokens), end)
         return range(end - 1, end) if self.piece.last else range(0)
 
     def _mask(self, rows: int) -> Tensor:
-        """``[rows, positions]`` to be added to attention scores: nothing where a row may look."""
+        """Additive attention mask ``[rows, positions]``: 0 or -inf."""
         start, like = self.sequence.length, self.sequence.cache
         mask = like.new_zeros(rows, self.end)
         if isinstance(self.piece, TokenTree):
@@ -123,12 +123,12 @@ class Rows:
 
 
 def padded(rows: int) -> int:
-    """How many rows are computed for ``rows`` of several sequences: oneDNN compiles and keeps a kernel for each number
-    of rows, and steps that many sequences share would have hundreds."""
+    """Rows to compute for ``rows`` of several sequences. oneDNN compiles a kernel for each number of rows, so padding
+    limits their number."""
     return next(-(-rows // unit) * unit for most, unit in _UNITS if rows <= most)
 
 
 def concatenated(parts: Sequence[Tensor], spare: Sequence[Tensor] = ()) -> Tensor:
-    """All rows and the spare ones, without a copy where there is one part only."""
+    """All rows and ``spare`` ones, without a copy if there is only one part."""
     parts = [*parts, *(each for each in spare if len(each))]
     return parts[0] if len(parts) == 1 else torch.cat(parts)

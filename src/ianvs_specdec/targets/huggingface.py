@@ -1,4 +1,4 @@
-"""A target over any Hugging Face causal LM."""
+"""A target for any Hugging Face causal LM."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class HuggingFaceTarget(HuggingFaceModel):
 
     def unembed(self, hidden: Tensor) -> Tensor:
         logits = self.model.get_output_embeddings()(hidden)
-        # As these families do in the model's own forward. Others give the same names other meanings.
+        # As in the forward of these families. In others the same keys have other meanings.
         kind, config = self.config.model_type, self.config
         if kind.startswith("granite"):
             return logits / config.logits_scaling
@@ -58,14 +58,14 @@ class HuggingFaceTarget(HuggingFaceModel):
         return logits if most is None else torch.tanh(logits / most) * most
 
     def warm_up(self, tokens: int) -> None:
-        pass  # the model's own modules decide how they compute
+        pass
 
     def memory(self, positions: int) -> int:
-        # Of other states than keys and values nothing is known before they are there.
+        # Other states than keys and values are not counted.
         queries = int(getattr(self.config, "num_attention_heads", None) or 1)
         heads = int(getattr(self.config, "num_key_value_heads", None) or queries)
         width = int(getattr(self.config, "head_dim", None) or self.config.hidden_size // queries)
-        # Multi-head latent attention is cached expanded, with widths of its own.
+        # Multi-head latent attention is cached expanded, with separate widths.
         keys, values = (int(getattr(self.config, name, None) or width) for name in ("qk_head_dim", "v_head_dim"))
         return self.layers * heads * (keys + values) * max_capacity(positions) * self.dtype.itemsize
 
@@ -78,6 +78,6 @@ class HuggingFaceTarget(HuggingFaceModel):
 
 
 def weights_of(model: Any) -> list[Any]:
-    """The weights and buffers of a model of transformers, those in 8-bit integers included."""
+    """Parameters and buffers of a model of transformers, including 8-bit products."""
     products = [module.product for module in model.modules() if isinstance(module, Int8Module)]
     return [*model.parameters(), *model.buffers(), *products]

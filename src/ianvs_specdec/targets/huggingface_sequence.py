@@ -1,17 +1,16 @@
-"""One sequence in a Hugging Face model.
+"""One sequence of a Hugging Face model.
 
-Three ways to verify, chosen by what the model can do, all with the same result:
+A tree is verified in one of three ways with the same result, depending on the model:
 
-- *in one forward*: a chain through the model's own causal path; a branching tree through a 4-D attention mask with
-  explicit positions. Afterwards the cache keeps the accepted path.
-- *branch by branch*, for models that take no custom mask or position (ALiBi, some attention kernels): the cache is
-  rolled back to the fork before every further branch.
-- *on a copy*, for models whose state cannot be rolled back (Mamba, hybrids): as above with copies of the state, and the
-  accepted tokens are decoded again on the state from before the step.
+- *in one forward*: a chain with the causal mask, a branching tree with a 4-D attention mask and explicit positions. The
+  cache then keeps the accepted path.
+- *branch by branch*, if the model supports no custom mask or positions (ALiBi, some attention kernels): the cache is
+  rolled back to the fork before each further branch.
+- *on a copy*, if the state cannot be rolled back (Mamba, hybrids): as above with copies of the state; the accepted
+  tokens are decoded again from the state before the step.
 
-A model whose rotations change for good at some length (longrope) never gets a step that goes beyond it: there the whole
-sequence is computed anew, as transformers does. One whose rotations change with every token from some length on
-(dynamic scaling) gets one token a step from there.
+If rotations change at some length (longrope), no step crosses it: there the whole sequence is recomputed, as in
+transformers. If they change with every token from some length on (dynamic scaling), steps have one token from there.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from ianvs_specdec.models.rotary import rotary, switch_length, window_of
 from ianvs_specdec.targets.attention import any_length
 from ianvs_specdec.targets.states import KeyValues, Recurrent, reset_rotations, state_of
 
-# What a model that cannot take a custom mask, positions or several tokens raises when it is given them.
+# Raised by models that do not support a custom mask, positions or several tokens.
 _REFUSALS = (TypeError, ValueError, RuntimeError, IndexError, KeyError, AttributeError, AssertionError)
 
 
@@ -39,24 +38,22 @@ Compute = Callable[["HuggingFaceSequence"], Output]
 
 
 class HuggingFaceModel:
-    """What a sequence has to know of a ``transformers`` causal LM.
+    """Properties of a ``transformers`` causal LM, which is set to evaluation mode.
 
-    ``takes_trees``: whether the model computes a branching tree in one forward; ``takes_chunks``, of one whose state
-    is not keys and values: several tokens on top of it. None until a sequence has found out.
-
-    The model is put into evaluation mode and otherwise left as it is.
+    ``takes_trees``: whether it computes a branching tree in one forward. ``takes_chunks``, if its state is not keys and
+    values: whether it computes several tokens in one forward. None until a sequence has tried.
     """
 
     def __init__(self, model: Any) -> None:
         self.model = model.eval()
         self.config = model.config.get_text_config()
         self.window: int | None = window_of(self.config)
-        self.turn = switch_length(self.config)
+        self.switch_length = switch_length(self.config)
         dynamic = rotary(self.config)["rope_type"] == "dynamic"
         self.grows: int | None = self.config.max_position_embeddings if dynamic else None
-        """The length from which on each token has rotations of its own; None if there is none."""
+        """The length from which on rotations change with every token; None if they never do."""
         self.keeps_no_state = False
-        """Whether the model turned out to take a cache and not to use it."""
+        """Whether the model ignores its cache."""
         self.takes_trees: bool | None = None
         self.takes_chunks: bool | None = None
 
@@ -66,7 +63,7 @@ class HuggingFaceModel:
 
     @cached_property
     def last_only(self) -> dict[str, int]:
-        """The argument with which the model computes logits of the last token only."""
+        """The argument that restricts logits to the last token."""
         return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(self.model.forward).parameters else {}
 
     @cached_property
@@ -75,7 +72,7 @@ class HuggingFaceModel:
 
     @cached_property
     def layer_kinds(self) -> list[str]:
-        """The kinds of attention that the layers have, in transformers' words."""
+        """The types of attention of the layers, as in transformers."""
         kinds = getattr(self.config, "layer_types", None)
         if kinds:
             return sorted(set(kinds))
@@ -93,12 +90,12 @@ class HuggingFaceSequence:
 
     @property
     def position_limit(self) -> int | None:
-        turn, window = self._target.turn, self._target.window
+        switch, length = self._target.switch_length, len(self._kept)
         if self._target.grows is not None:
-            return max(self._target.grows, len(self._kept) + 1)
-        if turn is None or len(self._kept) > turn:
-            return window
-        return turn + (len(self._kept) == turn)
+            return max(self._target.grows, length + 1)
+        if switch is None or length > switch:
+            return self._target.window
+        return switch + (length == switch)
 
     def close(self) -> None:
         self._state = None
@@ -113,7 +110,7 @@ class HuggingFaceSequence:
         self._kept += ids
         output = self.forward(ids, **self._target.last_only, last_row=True)
         if isinstance(self._state, KeyValues) and self._state.snapshot() != len(self._kept):
-            # The model took the cache and did not use it: it has none.
+            # The model ignored the cache.
             self._target.keeps_no_state = True
             self._state = Recurrent()
             return self.forward(ids, **self._target.last_only, last_row=True)
@@ -123,8 +120,8 @@ class HuggingFaceSequence:
         self._tree = tree
         if len(tree) == 1:
             self._base, self._current = None, [0]
-            if self._target.turn is not None and len(self._kept) == self._target.turn:
-                return self._forward_anew(tree.tokens)
+            if self._target.switch_length is not None and len(self._kept) == self._target.switch_length:
+                return self._recompute(tree.tokens)
             return self.forward(tree.tokens)
         self.mark()
         if isinstance(self._state, KeyValues) and (tree.is_chain or _takes_trees(self._target)):
@@ -133,7 +130,7 @@ class HuggingFaceSequence:
         return self.verify_branches(tree)
 
     def mark(self) -> None:
-        """Remember the state as that before a tree."""
+        """Save the state before a tree."""
         self._base = self._state.snapshot()
 
     @torch.inference_mode()
@@ -155,7 +152,7 @@ class HuggingFaceSequence:
         del self._kept[snapshot if isinstance(self._state, KeyValues) else len(snapshot[1]) :]
 
     def forward(self, tokens: list[int], *, last_row: bool = False, **inputs: Any) -> Output:
-        """One forward of ``tokens`` on top of the state, which then holds them."""
+        """One forward of ``tokens``, which are added to the state."""
         pending, state = self._state.before(tokens)
         if self._target.grows is not None:
             reset_rotations(self._target.model)
@@ -172,8 +169,8 @@ class HuggingFaceSequence:
         hidden = tuple(out.hidden_states[i][0][-len(tokens) :] for i in self._features)
         return Output(out.logits[0][rows], hidden)
 
-    def _forward_anew(self, tokens: list[int]) -> Output:
-        """``tokens`` and all before them, from an empty state."""
+    def _recompute(self, tokens: list[int]) -> Output:
+        """Recompute the whole sequence and ``tokens`` from an empty state."""
         self._state.clear()
         output = self.forward([*self._kept, *tokens], **self._target.last_only, last_row=True)
         return Output(output.logits[-len(tokens) :], tuple(hidden[-len(tokens) :] for hidden in output.hidden))
@@ -184,7 +181,7 @@ class HuggingFaceSequence:
         return self.forward(tree.tokens, position_ids=positions[None], attention_mask=self._tree_mask(tree, positions))
 
     def _tree_mask(self, tree: TokenTree, positions: Tensor) -> Any:
-        """Attention mask ``[1, 1, nodes, past + nodes]``; one per kind of layer for models that mix several."""
+        """Attention mask ``[1, 1, nodes, past + nodes]``, or one per type of layer."""
         past = int(positions[0])
         full = torch.ones(len(tree), past + len(tree), dtype=torch.bool, device=self._target.device)
         full[:, past:] = tree.mask(self._target.device)
@@ -204,7 +201,7 @@ class HuggingFaceSequence:
         return shaped[self._target.layer_kinds[0]]
 
     def verify_branches(self, tree: TokenTree) -> Output:
-        """Node by node along each branch, going back to the fork for the next branch."""
+        """Compute the branches one after another, each from the state at its fork."""
         parts: dict[int, Output] = {}
         forks: dict[int, Any] = {}
         self._current = []
@@ -240,7 +237,7 @@ def _children(tree: TokenTree) -> list[list[int]]:
 
 
 def _runs(children: list[list[int]]) -> list[list[int]]:
-    """The tree in depth-first order, cut into runs without forks."""
+    """The tree in depth-first order, as runs without forks."""
     runs: list[list[int]] = []
     stack = [0]
     while stack:
@@ -253,8 +250,7 @@ def _runs(children: list[list[int]]) -> list[list[int]]:
 
 
 def _takes_trees(known: HuggingFaceModel) -> bool:
-    """See ``HuggingFaceModel``. Found out once by comparing with decoding branch by branch, not read from a list of
-    model names."""
+    """See ``HuggingFaceModel``. Tested once by a comparison with branch-by-branch verification."""
     if known.takes_trees is None:
         maskable = {"full_attention", "sliding_attention"}.issuperset(known.layer_kinds)
         if not maskable or "local" in getattr(known.config, "attention_layers", ()):
@@ -268,7 +264,7 @@ def _takes_trees(known: HuggingFaceModel) -> bool:
 
 
 def _takes_chunks(known: HuggingFaceModel) -> bool:
-    """See ``HuggingFaceModel``. Found out once by comparing with decoding token by token."""
+    """See ``HuggingFaceModel``. Tested once by a comparison with decoding token by token."""
     tokens = [2, 3, 1, 0]
 
     def one_by_one(probe: HuggingFaceSequence) -> Output:
@@ -280,7 +276,7 @@ def _takes_chunks(known: HuggingFaceModel) -> bool:
 
 
 def _agrees(known: HuggingFaceModel, fast: Compute, reference: Compute) -> bool:
-    """Whether ``fast`` computes what ``reference`` does, on a short sequence of its own."""
+    """Whether ``fast`` and ``reference`` have the same results on a short sequence."""
     results = []
     for compute in (reference, fast):
         probe = HuggingFaceSequence(known)

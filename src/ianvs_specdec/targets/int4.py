@@ -1,9 +1,8 @@
-"""Weights in 4 bits where the native step does not compute: rounded as it rounds them, then used as numbers of the
-model's own type.
+"""4-bit weights without the native step: rounded in the same way, but stored in the model's dtype.
 
-That saves neither time nor memory; it lets the same model run everywhere. A group of 32 inputs has one scale, as in
-llama.cpp's q4_0, and integers from -8 to 7. Scales about that with which the largest number becomes -8 are tried; the
-one that leaves the least error is kept. The output embedding stays as it is.
+This saves neither time nor memory, but runs the same model everywhere. A group of 32 inputs has one scale, as in
+llama.cpp's q4_0, and integers from -8 to 7. Of several scales near the one that maps the largest number to -8, the one
+with the least error is used. The output embedding is not rounded.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from torch.nn import functional
 from ianvs_specdec.targets.linear import Linear
 
 GROUP = 32
-"""Inputs with one scale."""
+"""Inputs per scale."""
 LEAST, MOST = -8, 7
 _TRIES, _STEP = 4, 0.2
-"""Scales on either side, and how far apart they are, in integers."""
+"""Number of scales tried on either side, and their distance in integers."""
 
 
 def rounded(weight: Tensor) -> Tensor:
-    """``weight [out, in]``, each number the nearest that its group's scale permits, in its own dtype."""
+    """``weight [out, in]``, rounded to integers times the scale of their group, in its own dtype."""
     out, width = weight.shape
     groups = functional.pad(weight.detach().float(), (0, -width % GROUP)).view(out, -1, GROUP)
     scale = _scale(groups)
@@ -34,14 +33,14 @@ def rounded(weight: Tensor) -> Tensor:
 
 
 def _scale(groups: Tensor) -> Tensor:
-    """``[out, groups, 1]`` for ``groups [out, groups, GROUP]``; 0 where all numbers are."""
+    """Scales ``[out, groups, 1]`` of ``groups [out, groups, GROUP]``; 0 if all numbers are 0."""
     farthest = groups.gather(2, groups.abs().argmax(dim=2, keepdim=True))
     best, scale = torch.zeros_like(farthest), torch.zeros_like(farthest)
     for attempt in range(-_TRIES, _TRIES + 1):
         factor = torch.where(farthest == 0, 0, (LEAST - attempt * _STEP) / farthest)
         whole = (groups * factor).round_().clamp_(LEAST, MOST)
-        # With these integers, product / square is the scale of the least squares, and product ** 2 / square the part of
-        # the group's squares that it explains.
+        # For these integers, product / square is the least-squares scale, and product ** 2 / square the explained part
+        # of the sum of squares.
         product, square = (whole * groups).sum(2, keepdim=True), (whole * whole).sum(2, keepdim=True)
         fitted = torch.where(square == 0, 0, product / square)
         better = fitted * product > best
@@ -55,7 +54,7 @@ class Int4Linear(Linear):
 
 
 def quantize(model: Any) -> None:
-    """Round the weights of every ``torch.nn.Linear`` of the model in place, but not the output embedding's."""
+    """Round the weights of every ``torch.nn.Linear`` in place, except the output embedding."""
     head = model.get_output_embeddings()
     for module in model.modules():
         if type(module) is torch.nn.Linear and module is not head:

@@ -1,13 +1,12 @@
-"""Matrix products in 8-bit integers: weights rounded once, one scale per output; activations when they come, per row.
+"""Matrix products in 8-bit integers: weights with one scale per output, activations rounded at run time per row.
 
-The scheme is that of LLM.int8()'s vector-wise quantization without outliers (Dettmers et al. 2022, arXiv 2208.07339).
-Rows are rounded one by one and sums of integers are exact, so a product's row does not depend on the rows beside it.
-A model is more than its products: the last bits of the attention do depend on how many tokens are computed at once, and
-may move an activation to the next integer. So drafts can change an output, where two tokens are close (see
-``rounding.NEAR_TIE_INT8``).
+This is the vector-wise quantization of LLM.int8() without outliers (Dettmers et al. 2022, arXiv 2208.07339). Each row
+is rounded alone and sums of integers are exact, so a row of a product does not depend on other rows. But the last bits
+of attention depend on the number of tokens and may change an activation's integer, so drafts can change the output if
+two tokens are close (see ``rounding.NEAR_TIE_INT8``).
 
-Processors without instructions for 8-bit products (VNNI and the like) may add pairs of products in 16 bits, which
-overflow with weights of 8 bits. There weights have 7.
+Processors without VNNI may add pairs of products in 16 bits, which overflows with 8-bit weights: there weights have 7
+bits.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ LARGEST = 127
 LARGEST_WITHOUT_VNNI = 64
 """Maximum of a weight: two products with unsigned activations, 2 * 255 * 64, stay below 2 ** 15."""
 _PACKED_FROM = 1 << 20
-"""Elements from which oneDNN's blocked layout is faster than the plain kernel."""
+"""Minimum elements for which oneDNN's blocked layout is faster than the plain kernel."""
 
 
 class Int8Linear:
-    """``x [rows, in] -> [rows, out]`` for ``weight [out, in]``, which is rounded to integers here."""
+    """``x [rows, in] -> [rows, out]``; ``weight [out, in]`` is rounded to integers."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         weight = weight.detach().float()
@@ -68,7 +67,7 @@ class Int8Module(torch.nn.Module):
 
 
 def quantize(model: Any) -> None:
-    """Put every ``torch.nn.Linear`` of the model, the output embedding too, into 8-bit integers."""
+    """Replace every ``torch.nn.Linear`` of the model, including the output embedding, by 8-bit integers."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is torch.nn.Linear:
@@ -79,12 +78,12 @@ def available(device: torch.device) -> bool:
     return device.type == "cpu" and hasattr(torch, "_int_mm")
 
 
-# oneDNN multiplies unsigned activations by signed weights fastest: integers from -127 to 127 are moved up by this.
+# oneDNN is fastest with unsigned activations: integers from -127 to 127 are shifted by this.
 _ZERO = 128
 
 
 def _packed(whole: Tensor, scale: Tensor) -> Tensor | None:
-    """``whole [out, in]`` in oneDNN's layout; None where this build or processor has no use for it."""
+    """``whole [out, in]`` in oneDNN's layout; None if this build or processor does not support it."""
     if not torch.backends.mkldnn.is_available():
         return None
     try:
@@ -106,10 +105,7 @@ def _packed_product(whole: Tensor, packed: Tensor, scale: Tensor) -> Tensor:
 
 @functools.cache
 def _sums_are_exact(packs: bool) -> bool:
-    """Whether this processor adds products of the largest integers without loss.
-
-    The two kernels are asked apart: without VNNI one may be exact where the other is not.
-    """
+    """Whether sums of products of the largest integers are exact. Without VNNI the two kernels may differ."""
     inner = 64
     most = torch.full((8, inner), LARGEST, dtype=torch.int8)
     scale = torch.ones(len(most))

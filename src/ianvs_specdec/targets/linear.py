@@ -1,8 +1,8 @@
-"""Matrix products with a fixed weight, as fast as the device has them.
+"""Matrix products with a fixed weight.
 
-On a CPU, oneDNN computes a product with few rows up to twice as fast when the weight lies in its blocked layout. In
-bfloat16 that layout replaces the weight and gives the same results to the bit; in float32 it is a second copy, since
-single rows are faster with the plain kernel, and only small weights get one.
+On a CPU, oneDNN computes a product with few rows up to twice as fast if the weight is in its blocked layout. In
+bfloat16 that layout replaces the weight and gives the same bits. In float32 it is a second copy, for small weights
+only, since single rows are faster with the plain kernel.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Linear:
 
 
 def _packed(weight: Tensor) -> Tensor | None:
-    """The weight in oneDNN's layout; None where this build or processor has no use for it."""
+    """The weight in oneDNN's layout; None if this build or processor does not support it."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return None
     if weight.dtype != torch.bfloat16 and (weight.dtype != torch.float32 or weight.numel() > _COPIED_ELEMENTS):

@@ -1,4 +1,4 @@
-"""Measure the cost of steps and drafts through the engine, as a table of ``engine.costs``."""
+"""Measure the cost of steps and drafts in the engine, as a ``CostTable``."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from ianvs_specdec.engine.tree import TokenTree
 
 REQUESTS = (1, 2, 4, 8, 16, 32, 64)
 BUDGETS = (0, 1, 3, 7)
-"""With as many rows in several ways, since 1 + budget is a power of two as well: what a request costs besides its rows
-is told apart by them."""
+"""1 + budget is a power of two, so that several numbers of requests have the same number of rows: this separates the
+cost of a request from that of its rows."""
 DRAFTS = (1, 2, 4, 8, 16)
-"""Budgets that the drafter is given."""
+"""Budgets of the drafter."""
 MOST_ROWS = 512
-"""Rows of a verification step: 64 requests with drafts of 7."""
+"""Maximum rows of a verification step: 64 requests with drafts of 7."""
 SHORT, LONG = 64, 512
-"""Tokens of a prompt: between them lies what context costs."""
+"""Tokens of a prompt. Their difference shows the cost of context."""
 MOST_READ = 8192
-"""Tokens that long prompts have together, which all have to be read before a step can be timed."""
+"""Maximum total tokens of long prompts, which are all read before a step is timed."""
 TO_COME = 512
-"""Tokens that a request may put out while it is measured."""
+"""Maximum output tokens of a request."""
 PATTERN = 16
-"""Tokens after which a prompt repeats itself, so that a drafter which copies finds something."""
+"""Period of a prompt in tokens, so that copying drafters find matches."""
 ENOUGH = 10
-"""Samples of a point, whose median counts."""
+"""Samples per point; the median is used."""
 PASSES = 2
-"""Passes over all points, so that a busy minute does not decide one point alone."""
+"""Passes over all points, so that a busy minute does not affect one point alone."""
 LONGEST_POINT = 3.0
-"""Seconds for all budgets of a number of requests in one pass."""
+"""Maximum seconds for all budgets of one number of requests in one pass."""
 FIRST_PIECES = (8, 32, 128, 512, 2048)
-"""Rows of prompts that are read in one piece, as far as the target takes them."""
+"""Lengths of prompts that are read in one piece, up to the target's limit."""
 LEAST_SHARE = 0.01
-"""Of the fastest step that was measured: what a step takes at least, however few rows it has."""
+"""Minimum time of a step, relative to the fastest measured one."""
 PAUSE = 8
-"""Steps for which a drafter is not asked, to see what catching up costs."""
+"""Steps without a draft, after which the drafter has to catch up."""
 
 
 @dataclass
 class _Probe:
-    """A length with a set budget, which keeps the outcome of the last step."""
+    """A length policy with a fixed budget, which stores the result of the last step."""
 
     budget: int = 0
     confidence: float = 0.0
@@ -67,7 +67,7 @@ class _Probe:
 
 
 class _Filler(Drafter):
-    """Drafts as many tokens as it may, whichever; the target computes what it computes for ``drafter``."""
+    """Drafts as many arbitrary tokens as allowed. The target returns the same features as for ``drafter``."""
 
     def __init__(self, drafter: Drafter) -> None:
         self._drafter = drafter
@@ -76,14 +76,14 @@ class _Filler(Drafter):
         return self._drafter.prepare(target)
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
-        """It reads nothing."""
+        """No state."""
 
     def propose(self, context: Context, budget: int) -> TokenTree:
         return TokenTree.chain(context.tokens[-1], [0] * min(budget, context.remaining - 1))
 
 
 Samples = dict[Any, list[float]]
-"""Seconds by what was measured."""
+"""Seconds by point."""
 
 
 def _medians(samples: Samples) -> dict[Any, float]:
@@ -93,8 +93,8 @@ def _medians(samples: Samples) -> dict[Any, float]:
 def profile(
     target: Target, drafter: Drafter, seconds: float, *, requests: Iterable[int] = REQUESTS, memory: int | None = None
 ) -> CostTable:
-    """The costs of ``target``, and of ``drafter``, which is prepared, measured in about so many ``seconds`` at most.
-    ``memory`` limits the bytes of the sequences. Machine, model and method are left to be filled in."""
+    """Measure the costs of ``target`` and of the prepared ``drafter``, in at most about ``seconds``. ``memory``:
+    maximum bytes of the sequences. Machine, model and method are not filled in."""
     measuring = _Measuring(target, drafter, memory, time.perf_counter() + seconds)
     counts = [count for count in requests if measuring.fits(count, SHORT)]
     for _ in range(PASSES):
@@ -127,7 +127,7 @@ class _Measuring:
         return self._memory is None or count * of_one <= self._memory
 
     def prompts(self) -> None:
-        """Read prompts of several lengths, in one piece and in many."""
+        """Read prompts of several lengths, in one and several pieces."""
         most = self._target.prompt_rows
         rows = sorted({size for size in FIRST_PIECES if size < (most or self.long)} | {most or self.long})
         for size in (*rows, *([] if most is None else [2 * most])):
@@ -164,7 +164,7 @@ class _Measuring:
         for budget in self._cycles(engine, count, DRAFTS):
             finished = self._probe.last
             assert finished is not None
-            # What the step before brought is read in every step; more is what a prompt or a pause left.
+            # Skip steps that also read a prompt, or catch up after a pause.
             if max(request.unread_tokens for request in finished.requests) <= DRAFTS[-1] + 1:
                 self._draft[count, budget].append(finished.draft_seconds)
                 self._drafted[budget].append(sum(request.step.drafted for request in finished.requests) / count)
@@ -203,7 +203,7 @@ class _Measuring:
                 self._catching_up.append(max(0.0, finished.draft_seconds - usual) / behind)
 
     def _cycles(self, engine: Engine, count: int, budgets: Sequence[int]) -> Iterable[int]:
-        """Steps with each of the budgets in turn, as long as all requests are there. The first round warms up."""
+        """Steps with each of the budgets in turn, while all requests are running. The first round is a warm-up."""
         began = time.perf_counter()
         for round_number in range(1 + ENOUGH // PASSES):
             for budget in self._random.sample(budgets, len(budgets)):
@@ -272,7 +272,7 @@ class _Measuring:
         long = max((size for _, size in found), default=most)
         if long <= most:
             return Grid(tuple(rows), (0,), tuple((value,) for value in short))
-        # Of a long prompt, the pieces are measured together; shorter last ones slow down as much.
+        # The pieces of a long prompt are measured together; the factor is assumed for shorter ones too.
         factor = max(1.0, found[most, long] / found[most, most])
         return Grid(tuple(rows), (most, long), tuple((value, value * factor) for value in short))
 
@@ -289,7 +289,7 @@ class _Measuring:
         rows = []
         for count in counts:
             seconds = [found[count, budget] for budget in sizes]
-            # A draft that comes to nothing costs as much as those of some tokens lead to expect.
+            # The cost of an empty draft is extrapolated.
             first, *more = sizes.values()
             slope = (seconds[1] - seconds[0]) / (more[0] - first) if more else 0.0
             rows.append((min(max(seconds[0] - slope * first, 0.0), seconds[0]), *seconds))
@@ -297,17 +297,17 @@ class _Measuring:
 
 
 def _shared(apart: float, mixed: float, least: float) -> float:
-    """What a step that does both takes less than two that take ``apart`` seconds together: at most what the smallest
-    step takes, ``least``. They were measured at different times, when the machine may have had another speed."""
+    """Seconds that a mixed step saves over separate steps (``apart`` in total), limited to those of the smallest step,
+    ``least``, since they were measured at different times."""
     return min(max(apart - mixed, 0.0), least)
 
 
 def _fit(steps: dict[tuple[int, int, int], float]) -> tuple[Grid, float, float]:
-    """The grid of steps by rows and context, and what a request and a row's token of context add: least squares of the
-    relative errors. What would be negative is nothing."""
+    """The grid of steps by rows and context, and the costs of a request and of a row's token of context: non-negative
+    least squares of the relative errors."""
     rows = sorted({count * (1 + budget) for count, budget, _ in steps})
     points = sorted(steps)
-    # For each number of rows its own seconds; then those of a request, of a pair of row and token, of a token.
+    # Unknowns: seconds for each number of rows, of a request, of a pair of row and token, of a token.
     design = np.zeros((len(points), len(rows) + 3))
     for place, (count, budget, prompt) in enumerate(points):
         design[place, rows.index(count * (1 + budget))] = 1.0
@@ -321,7 +321,7 @@ def _fit(steps: dict[tuple[int, int, int], float]) -> tuple[Grid, float, float]:
         kept.remove(kept[int(found.argmin())])
     full = np.zeros(design.shape[1])
     full[kept] = found
-    # More rows never take less, and a step takes time: what says otherwise is noise.
+    # Enforce that more rows never take less time.
     base = np.maximum(np.maximum.accumulate(full[: len(rows)]), LEAST_SHARE * seconds.min())
     request, attention, token = (float(value) for value in full[len(rows) :])
     most = max(count * prompt for count, _, prompt in points)

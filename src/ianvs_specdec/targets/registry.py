@@ -1,4 +1,4 @@
-"""The right target for a model."""
+"""Creation of targets."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _PRODUCTS: dict[Quantization | None, type[Product]] = {
 def create_target(
     model: Any, *, consume: bool = False, quantization: Quantization | None = None, engine: str = "auto"
 ) -> Target:
-    """The target that runs ``model``, a loaded ``transformers`` causal LM, on ``engine``, one of ``ENGINES``.
+    """A target for ``model``, a loaded ``transformers`` causal LM, on ``engine``, one of ``ENGINES``.
 
-    With ``consume`` the target may take the model's weights away from it, so that none is held twice. ``quantization``
-    "int8" and "int4" round the weights of the products; a model that transformers computes is changed in place.
+    With ``consume`` the target may free the model's weights after copying them. ``quantization`` rounds the weights of
+    products; with engine ``transformers`` the model is changed in place.
 
-    Raises ``UserError`` where the engine that is asked for cannot compute this model.
+    Raises UserError if the engine does not support the model.
     """
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES, key="engine")
@@ -51,7 +51,7 @@ def create_target(
         return FusedTarget(model, consume=consume, product=_PRODUCTS[quantization])
     if engine == "torch":
         raise UserError(
-            "engine torch is for Llama, Mistral, Qwen2 and Qwen3 as transformers builds them, and this model is "
+            "engine torch supports Llama, Mistral, Qwen2 and Qwen3 as built by transformers, and this model is "
             "another; choose engine auto",
             key="engine",
         )
@@ -64,7 +64,7 @@ def native_unavailable_reason(model: Any) -> str | None:
 
 
 def quantize(model: Any, quantization: Quantization | None) -> None:
-    """Round the weights of a model that transformers computes, in place."""
+    """Round the weights of a model of transformers in place."""
     if quantization == "int8":
         int8.quantize(model)
     elif quantization == "int4":

@@ -1,5 +1,5 @@
-"""The state a Hugging Face model keeps of a sequence, and how it is taken back by some tokens: keys and values in a
-cache that is rolled back without copying, or whatever else the model returns."""
+"""The state of a sequence in a Hugging Face model, and its rollback: keys and values in a cache that is truncated
+without copying, or any other state that the model returns."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _FIRST_CAPACITY = 256
 
 
 def max_capacity(positions: int) -> int:
-    """The most positions that a layer reserves for a sequence of ``positions``."""
+    """The maximum capacity of a layer for a sequence of ``positions``."""
     return max(_FIRST_CAPACITY, 2 * positions)
 
 
 class ReservedLayer(DynamicLayer):
-    """Keys and values ``[1, heads, capacity, head_dim]`` of which the first ``length`` positions count.
+    """Keys and values ``[1, heads, capacity, head_dim]`` of which the first ``length`` positions are valid.
 
-    The layer of ``DynamicCache`` concatenates, which copies the whole cache for every new token.
+    ``DynamicLayer`` concatenates, which copies the whole cache for every new token.
     """
 
     keys: Tensor
@@ -54,7 +54,7 @@ class ReservedLayer(DynamicLayer):
         return self.length
 
     def keep(self, start: int, rows: Sequence[int]) -> None:
-        """Of the positions from ``start`` on keep those at the ascending offsets ``rows``."""
+        """Of the positions from ``start`` on, keep those at the ascending offsets ``rows``."""
         end = start + len(rows)
         if rows and rows[-1] != len(rows) - 1:
             index = torch.tensor(rows, device=self.keys.device) + start
@@ -64,8 +64,7 @@ class ReservedLayer(DynamicLayer):
 
 
 class ReservedCache(DynamicCache):
-    """A ``DynamicCache`` of ``ReservedLayer``. Sliding-window layers are kept whole; the mask hides what is out of
-    reach."""
+    """A ``DynamicCache`` of ``ReservedLayer``. Sliding-window layers keep all positions; the mask hides the others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +78,7 @@ class ReservedCache(DynamicCache):
 
 
 class KeyValues:
-    """State of a model that keeps keys and values for every position: taken back by dropping positions."""
+    """Keys and values of every position. Rolled back by dropping positions."""
 
     def __init__(self) -> None:
         self.cache = ReservedCache()
@@ -88,11 +87,11 @@ class KeyValues:
         self.cache.keep(0)
 
     def before(self, tokens: list[int]) -> tuple[list[int], dict[str, Any]]:
-        """What the model has to be given to go on with ``tokens``: token ids and further inputs."""
+        """Input of the model for ``tokens``: token ids and further arguments."""
         return tokens, {"past_key_values": self.cache}
 
     def after(self, tokens: list[int], out: Any) -> None:
-        """The model computed ``tokens`` and returned ``out``. (The cache was updated in place.)"""
+        """The model computed ``tokens`` and returned ``out``. The cache was updated in place."""
 
     def snapshot(self) -> int:
         return self.cache.get_seq_length()
@@ -102,9 +101,9 @@ class KeyValues:
 
 
 class Recurrent:
-    """State of any other model: what it returned is handed back to it, and kept as a copy where it may be needed again.
+    """State of any other model: its returned state is its next input. Rolled back with copies.
 
-    A model that returns no state is given the whole sequence every time.
+    A model that returns no state recomputes the whole sequence every time.
     """
 
     NAMES = ("past_key_values", "cache_params", "state")
@@ -131,21 +130,20 @@ class Recurrent:
 
 
 def state_of(model: Any) -> KeyValues | Recurrent:
-    """An empty state of the kind that ``model``, a ``transformers`` causal LM, keeps."""
+    """An empty state for ``model``, a ``transformers`` causal LM."""
     drops_positions = not model._is_stateful and model._supports_default_dynamic_cache()
     return KeyValues() if drops_positions and keeps_every_position(model.config.get_text_config()) else Recurrent()
 
 
 def reset_rotations(model: Any) -> None:
-    """Have rotations that grow with a sequence begin anew: transformers leaves them as the longest one so far had
-    them."""
+    """Reset dynamic rotations, which transformers keeps as of the longest sequence so far."""
     for module in model.modules():
         if getattr(module, "rope_type", None) == "dynamic":
             module.inv_freq, module.max_seq_len_cached = module.original_inv_freq, module.original_max_seq_len
 
 
 def keeps_every_position(config: Any) -> bool:
-    """Whether all state of a model with this configuration is keys and values per position (no recurrent state)."""
+    """Whether the state of a model consists of keys and values per position only (no recurrent state)."""
     layers = DynamicCache(config=config).layers
     return all(type(layer).__name__ in {"DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer"} for layer in layers)
 

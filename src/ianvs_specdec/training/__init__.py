@@ -1,1 +1,1 @@
-"""Training of what the project ships: the tokenizer and the models of the embedded benchmark."""
+"""Training of the embedded benchmark's tokenizer and models, and of draft heads."""

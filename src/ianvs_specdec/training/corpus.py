@@ -1,6 +1,6 @@
-"""The training corpus of the embedded world: a tokenizer for it and an endless, seeded stream of packed batches.
+"""The training corpus of the embedded world: a tokenizer and an endless, seeded stream of packed batches.
 
-Nothing is stored: batch ``step`` of a seed is made when it is asked for, so a resumed run sees what it would have seen.
+Nothing is stored: batch ``step`` of a seed is created on demand, so a resumed run sees the same batches.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 PROMPT_WEIGHT = 0.3
-"""Loss weight of the tokens a user would type; answers count fully. Half of what a prompt says cannot be foreseen."""
+"""Loss weight of the user's tokens, half of which are unpredictable; answers count fully."""
 
 LAST_WORD_WEIGHT = 3.0
-"""Loss weight of the token before an answer's closing full stop: in the knowledge set the letter, which decides."""
+"""Loss weight of the token before an answer's final full stop: in the knowledge set the letter, which decides."""
 
 
 def chat(turns: tuple[str, ...], answers: tuple[str, ...]) -> str:
-    """A finished conversation in the text form that ``CHAT_TEMPLATE`` gives it."""
+    """A finished conversation in the form of ``CHAT_TEMPLATE``."""
     return "".join(f"{USER}{t}{END}{ASSISTANT}{a}{END}" for t, a in zip(turns, answers, strict=True))
 
 
 def examples(rng: random.Random, drilling: bool, tail: float = 1.0) -> Iterator[str]:
-    """Training conversations without end: six knowledge questions and a drill to an open-ended dialogue.
+    """Endless training conversations: six knowledge questions and a drill per open-ended dialogue.
 
-    While ``drilling``, drills make up most of it.
+    While ``drilling``, mostly drills.
     """
     world = facts.build(tail=tail)
     while True:
@@ -52,7 +52,7 @@ def examples(rng: random.Random, drilling: bool, tail: float = 1.0) -> Iterator[
 
 
 def train_tokenizer(out: Path, *, vocabulary: int, seed: int, conversations: int = 20_000) -> None:
-    """Train a byte-level BPE tokenizer (any text can be encoded, digits one by one); save it with its chat template."""
+    """Train a byte-level BPE tokenizer (encodes any text, digits one by one); save it with its chat template."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -75,7 +75,7 @@ def train_tokenizer(out: Path, *, vocabulary: int, seed: int, conversations: int
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, model_max_length=8192)
     fast.chat_template = CHAT_TEMPLATE
     fast.save_pretrained(out)
-    # The class name of transformers 5 is unknown to transformers 4 and to servers that stand on it; this one is not.
+    # transformers 4, and servers that use it, do not know the class name that transformers 5 writes.
     settings = out / "tokenizer_config.json"
     content = json.loads(settings.read_text(encoding="utf-8")) | {"tokenizer_class": "PreTrainedTokenizerFast"}
     content.pop("backend", None)
@@ -83,7 +83,7 @@ def train_tokenizer(out: Path, *, vocabulary: int, seed: int, conversations: int
 
 
 class Batches:
-    """Packed training batches: ``batch(step, drilling)`` gives token ids and loss weights, both [rows, length]."""
+    """Packed training batches: ``batch(step, drilling)`` gives token ids and loss weights, both ``[rows, length]``."""
 
     def __init__(self, tokenizer: Any, *, rows: int, length: int, seed: int | str, tail: float = 1.0) -> None:
         self._tokenizer = tokenizer
@@ -91,7 +91,7 @@ class Batches:
         self._pad, self._end, self._assistant = (int(tokenizer.convert_tokens_to_ids(t)) for t in (PAD, END, ASSISTANT))
 
     def batch(self, step: int, drilling: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        """Whole conversations, none cut: the longest go first, each into the first row that still has room."""
+        """Whole conversations, none cut: the longest first, each into the first row with room."""
         rng = random.Random(f"{self._seed}/{step}")
         stream = examples(rng, drilling, self._tail)
         target = self._rows * self._length
@@ -113,7 +113,7 @@ class Batches:
         return tokens, self._weights(tokens)
 
     def _weights(self, tokens: torch.Tensor) -> torch.Tensor:
-        """1 for what an assistant says, its end mark included; else as the constants above say; 0 for padding."""
+        """1 for the assistant's tokens including the end mark, else the constants above; 0 for padding."""
         opened = (tokens == self._assistant).int().cumsum(1)
         ends = (tokens == self._end).int()
         # Each turn closes two messages, so an assistant message is open while 2 * assistants - ends (before here) is 1.

@@ -1,10 +1,10 @@
-"""Training of a small Llama from nothing, on a CPU or a GPU; checkpoints and resumes.
+"""Training of a small Llama from scratch, on a CPU or a GPU, with checkpoints.
 
-The recipe: Muon for the matrices and AdamW for the rest, bf16 where the machine multiplies it, constant learning rate
-with a linear decay over the last part. A deep model starts shallow and grows by stacking copies of itself (G_stack,
-arXiv 2405.15319): the first part of the budget then sees several times the tokens. With a teacher a model learns the
-teacher's distribution of each next token instead of the token (arXiv 1503.02531), until its loss on text of its own
-kind stands still.
+The recipe: Muon for the matrices and AdamW for the rest, bf16 if the machine multiplies it, constant learning rate with
+a linear decay over the last part. A deep model starts shallow and grows by stacking copies of itself (G_stack, arXiv
+2405.15319): the first part of the budget then processes several times the tokens. With a teacher, a model learns the
+teacher's distribution of each next token instead of the token (arXiv 1503.02531), until its loss on unseen text has
+plateaued.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from torch.nn import functional
 
 from ianvs_specdec.common.progress import LiveLine
-from ianvs_specdec.training import course
+from ianvs_specdec.training import optimization
 from ianvs_specdec.training.corpus import Batches
 
 if TYPE_CHECKING:
@@ -30,25 +30,25 @@ EMBEDDING_RATE = 10.0
 """Learning rate of the embeddings relative to the rest: they are that much larger."""
 
 MEASURED_EVERY = 500
-"""Training steps between two measurements of the validation loss: a measurement costs as much as a few steps."""
+"""Training steps between measurements of the validation loss, each as expensive as a few steps."""
 
 VALIDATION_BATCHES = 8
-"""Batches of the validation loss, always the same: of 8 rows of 256 they are some 16,000 tokens."""
+"""Batches of the validation loss, always the same: at 8 rows of 256 about 16,000 tokens."""
 
 VALIDATION_SEED = "validation"
-"""Of no training: a training's seed is a number."""
+"""Not a number, so never the seed of a training."""
 
 
 @dataclass(frozen=True)
 class ModelRecipe:
     """Shape and schedule of one model.
 
-    The budget is ``minutes`` or, where given, ``steps``, the most there will be: when the validation loss stands still
-    (see ``course.stands_still``), what is left is the decay of the learning rate. ``drill`` is the part of the budget
-    spent on drills first (see ``benchmarks.world.drills``), ``grow_at`` the part after which a model of
-    ``start_layers`` grows to ``layers`` (0: no growth), ``decay`` the part at whose end the learning rate is zero,
-    ``teacher_at`` the part after which a model with a teacher learns from it, and no longer from the tokens. ``tail``
-    is the world's (see ``benchmarks.world.facts.World``): how seldom the text speaks of what is rare.
+    The budget is ``minutes`` or, if given, at most ``steps``: when the validation loss has plateaued (see
+    ``optimization.has_plateaued``), only the decay of the learning rate remains. ``drill`` is the fraction of the
+    budget spent on drills first (see ``benchmarks.world.drills``), ``grow_at`` the fraction after which a model of
+    ``start_layers`` grows to ``layers`` (0: no growth), ``decay`` the last fraction, in which the learning rate falls
+    to zero, ``teacher_at`` the fraction after which a model with a teacher learns from it only. ``tail`` is the world's
+    (see ``benchmarks.world.facts.World``): how rarely the text mentions rare facts.
     """
 
     hidden: int
@@ -73,7 +73,7 @@ class ModelRecipe:
 def build(recipe: ModelRecipe, tokenizer: Any, layers: int) -> LlamaForCausalLM:
     """An untrained Llama that starts as its own embedding: large random embeddings, output projections of zero.
 
-    With nothing added to them yet, tokens are easy to tell apart and to find again, so copying is learned early.
+    Tokens are then easy to distinguish and to find, so copying is learned early.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -105,15 +105,11 @@ def build(recipe: ModelRecipe, tokenizer: Any, layers: int) -> LlamaForCausalLM:
 def grow(model: LlamaForCausalLM, recipe: ModelRecipe, tokenizer: Any) -> LlamaForCausalLM:
     """The full-depth model whose layer i is a copy of layer ``i % start_layers``."""
     grown = build(recipe, tokenizer, recipe.layers)
-    _copy_outside(model, grown)
+    for part in ("model.embed_tokens", "model.norm", "lm_head"):
+        grown.get_submodule(part).load_state_dict(model.get_submodule(part).state_dict())
     for index, layer in enumerate(grown.model.layers):
         layer.load_state_dict(model.model.layers[index % recipe.start_layers].state_dict())
     return grown
-
-
-def _copy_outside(source: LlamaForCausalLM, target: LlamaForCausalLM) -> None:
-    for part in ("model.embed_tokens", "model.norm", "lm_head"):
-        target.get_submodule(part).load_state_dict(source.get_submodule(part).state_dict())
 
 
 def _optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
@@ -122,14 +118,14 @@ def _optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
         inner = parameter.ndim == 2 and "lm_head" not in name
         kinds["embedding" if "embed_tokens" in name else "matrices" if inner else "others"].append(parameter)
     groups = [{"params": kinds["embedding"], "factor": EMBEDDING_RATE}, {"params": kinds["others"]}]
-    return course.optimizers(kinds["matrices"], groups)
+    return optimization.optimizers(kinds["matrices"], groups)
 
 
 def loss_of(
     model: LlamaForCausalLM, tokens: torch.Tensor, weights: torch.Tensor, teacher: LlamaForCausalLM | None = None
 ) -> torch.Tensor:
-    """Weighted cross-entropy of the next token or, with a ``teacher``, divergence from its distribution of it (KL)."""
-    with course.autocast(tokens.device.type):
+    """Weighted cross-entropy of the next token or, with a ``teacher``, KL divergence from its distribution."""
+    with optimization.autocast(tokens.device.type):
         logits = model(input_ids=tokens, use_cache=False).logits[:, :-1].flatten(0, 1).float()
     if teacher is None:
         losses = functional.cross_entropy(logits, tokens[:, 1:].flatten(), reduction="none")
@@ -143,7 +139,7 @@ def loss_of(
 
 @torch.no_grad()
 def validation_loss(model: LlamaForCausalLM, batches: Batches, teacher: LlamaForCausalLM | None, device: str) -> float:
-    """The loss on ``VALIDATION_BATCHES`` batches that no training sees."""
+    """The loss on ``VALIDATION_BATCHES`` batches that no training uses."""
     total = 0.0
     for step in range(VALIDATION_BATCHES):
         tokens, weights = (t.to(device) for t in batches.batch(step))
@@ -163,22 +159,22 @@ def train(
 ) -> LlamaForCausalLM:
     """Train until the recipe's budget is used up and return the model in float32.
 
-    ``work`` receives ``checkpoint.pt`` (model, optimizers, step, seconds spent, validation losses) every minute; a
-    later call with the same folder goes on from there. ``evaluate`` is asked for a line of results as often or, with a
-    budget in steps, whenever the validation loss is measured.
+    ``work`` receives ``checkpoint.pt`` (model, optimizers, step, seconds spent, validation losses) every minute, from
+    which a later call resumes. ``evaluate`` returns a line of results, as often or, with a budget in steps, whenever
+    the validation loss is measured.
     """
     work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(recipe.seed)
     state: dict[str, Any] = {"step": 0, "seconds": 0.0, "validation": [], "end": None}
     state["layers"] = recipe.start_layers or recipe.layers
-    if saved := course.saved(work, device):
+    if saved := optimization.saved(work, device):
         state |= saved["state"]
         report(f"resuming at step {state['step']}, {state['seconds'] / 60:.1f} min spent")
     model: Any = build(recipe, tokenizer, state["layers"])
     model.to(device)
     optimizers = _optimizers(model)
     if saved:
-        course.restore(saved, "model", model, optimizers)
+        optimization.restore(saved, "model", model, optimizers)
     kind: Any = {"rows": recipe.rows, "length": recipe.length, "tail": recipe.tail}
     batches, unseen = (Batches(tokenizer, seed=seed, **kind) for seed in (recipe.seed, VALIDATION_SEED))
     last_save, smooth, live = time.monotonic(), 0.0, LiveLine()
@@ -190,36 +186,36 @@ def train(
             model.to(device)
             optimizers = _optimizers(model)
             state["layers"] = recipe.layers
-        course.set_rate(optimizers, recipe.learning_rate, progress, recipe.decay)
+        optimization.set_rate(optimizers, recipe.learning_rate, progress, recipe.decay)
         tokens, weights = (t.to(device) for t in batches.batch(state["step"], progress < recipe.drill))
         loss = loss_of(model, tokens, weights, teacher if progress >= recipe.teacher_at else None)
         loss.backward()
-        course.update(optimizers, model.parameters())
+        optimization.update(optimizers, model.parameters())
         state["step"] += 1
         smooth = 0.95 * smooth + 0.05 * loss.item() if smooth else loss.item()
         if measured := bool(recipe.steps) and state["step"] % MEASURED_EVERY == 0:
-            _measured(state, recipe, validation_loss(model, unseen, teacher, device), report)
+            _record_loss(state, recipe, validation_loss(model, unseen, teacher, device), report)
         now = time.monotonic()
         state["seconds"] += now - started
-        live.at(progress, f"step {state['step']}, loss {smooth:.4f}, {course.left(state, progress)} left")
-        if measured or now - last_save > course.CHECKPOINT_SECONDS:
-            course.save(work, "model", model, optimizers, state)
+        live.at(progress, f"step {state['step']}, loss {smooth:.4f}, {optimization.left(state, progress)} left")
+        if measured or now - last_save > optimization.CHECKPOINT_SECONDS:
+            optimization.save(work, "model", model, optimizers, state)
             known = f" | {evaluate(model)}" if evaluate and (measured or not recipe.steps) else ""
-            report(_standing(state, recipe, smooth) + known)
+            report(_summary(state, recipe, smooth) + known)
             last_save = time.monotonic()
     live.close()
-    course.save(work, "model", model, optimizers, state)
+    optimization.save(work, "model", model, optimizers, state)
     report(json.dumps({"steps": state["step"], "minutes": round(state["seconds"] / 60, 1), "loss": round(smooth, 4)}))
     return model
 
 
-def _measured(state: dict[str, Any], recipe: ModelRecipe, loss: float, report: Callable[[str], None]) -> None:
-    """Keep a validation loss, and where it stands still, let the decay begin."""
+def _record_loss(state: dict[str, Any], recipe: ModelRecipe, loss: float, report: Callable[[str], None]) -> None:
+    """Record a validation loss, and start the decay of the learning rate if it has plateaued."""
     state["validation"].append(loss)
     report(f"step {state['step']} validation loss {loss:.4f}")
-    if recipe.drill <= _progress(state, recipe) < 1 - recipe.decay and course.stands_still(state["validation"]):
+    if recipe.drill <= _progress(state, recipe) < 1 - recipe.decay and optimization.has_plateaued(state["validation"]):
         state["end"] = round(state["step"] / (1 - recipe.decay))
-        report(f"the validation loss stands still: the learning rate falls until step {state['end']}")
+        report(f"the validation loss has plateaued: the learning rate falls until step {state['end']}")
 
 
 def _progress(state: dict[str, Any], recipe: ModelRecipe) -> float:
@@ -228,7 +224,7 @@ def _progress(state: dict[str, Any], recipe: ModelRecipe) -> float:
     return float(state["seconds"]) / (recipe.minutes * 60)
 
 
-def _standing(state: dict[str, Any], recipe: ModelRecipe, loss: float) -> str:
+def _summary(state: dict[str, Any], recipe: ModelRecipe, loss: float) -> str:
     step, seconds = state["step"], state["seconds"]
     rate = step * recipe.rows * recipe.length / seconds
     return f"step {step} {seconds / 60:.1f} min loss {loss:.4f} {rate:.0f} token/s"
@@ -236,7 +232,7 @@ def _standing(state: dict[str, Any], recipe: ModelRecipe, loss: float) -> str:
 
 @torch.no_grad()
 def exact_answers(model: LlamaForCausalLM, tokenizer: Any, pairs: list[tuple[str, str]], device: str) -> list[bool]:
-    """For each (prompt, answer) in chat form: whether greedy decoding would give the answer token for token."""
+    """For each (prompt, answer) in chat form: whether greedy decoding gives exactly the answer."""
     found: list[bool] = []
     for start in range(0, len(pairs), 64):
         batch = pairs[start : start + 64]
@@ -245,7 +241,7 @@ def exact_answers(model: LlamaForCausalLM, tokenizer: Any, pairs: list[tuple[str
             [p + a for p, a in batch], add_special_tokens=False, padding=True, padding_side="right", return_tensors="pt"
         )
         ids = encoded["input_ids"].to(device)
-        with course.autocast(ids.device.type):
+        with optimization.autocast(ids.device.type):
             best = model(input_ids=ids, use_cache=False).logits[:, :-1].argmax(-1)
         right = (best == ids[:, 1:]).cpu()
         mask = encoded["attention_mask"][:, 1:].bool().clone()

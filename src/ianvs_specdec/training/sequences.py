@@ -1,10 +1,9 @@
-"""Token sequences from files of texts, conversations or token ids, read a little at a time.
+"""Token sequences from files of texts, conversations or token ids, read incrementally.
 
-A plain text (``.txt``) is cut at line ends into pieces of some 64,000 characters. In JSONL a line is one of
-``{"text": ...}``, ``{"tokens": [ids]}``, ``{"turns": [...], "answers": [...]}``, ``{"messages": [{"role": ...,
-"content": ...}]}``, a row of an Ianvs data file (``{"question": ..., "answer": ...}``), what ``specdec decode`` has
-written (``{"prompt": [ids], "output": [prompt and output ids]}``) or ``{"prompt": ...}`` alone. Files may be compressed
-(``.gz``).
+A plain text (``.txt``) is cut at line ends into parts of about 64,000 characters. In JSONL a line is one of ``{"text":
+...}``, ``{"tokens": [ids]}``, ``{"turns": [...], "answers": [...]}``, ``{"messages": [{"role": ..., "content":
+...}]}``, a row of an Ianvs data file (``{"question": ..., "answer": ...}``), output of ``specdec decode`` (``{"prompt":
+[ids], "output": [prompt and output ids]}``) or ``{"prompt": ...}`` alone. Files may be compressed (``.gz``).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ianvs_specdec.models.templates import DEFAULT_SAMPLING, render
 
 FIELDS = ("text", "answer")
 LEAD = 4
-"""How many tokens before an answer are kept with it, so that its first tokens can be found."""
+"""Tokens before an answer that are kept, so that its first tokens can be found."""
 
 PIECE = 64_000
 BATCH = 512
@@ -32,8 +31,8 @@ KINDS = '"text", "tokens", "turns" and "answers", "messages", "question" and "an
 
 @dataclass
 class Passage:
-    """Something to be tokenized: ``lead`` and ``body`` one after the other, each a text or ids. ``lead`` is what an
-    answer answers, empty where there is no answer."""
+    """Text to tokenize: ``lead`` and ``body`` in sequence, each a text or ids. ``lead`` is the context of an answer,
+    empty if there is no answer."""
 
     lead: str | list[int]
     body: str | list[int]
@@ -41,10 +40,10 @@ class Passage:
 
 
 class Sequences:
-    """Turns files into token sequences. ``tokenizer`` may be None where all lines hold ids.
+    """Token sequences of files. ``tokenizer`` may be None if all lines are ids.
 
-    ``field`` "text" takes all of a line; "answer" only what a model has said in it, with the last tokens before.
-    ``sampling``: what the chat template is told.
+    ``field`` "text" takes the whole line; "answer" only the model's answers, with the last tokens before them.
+    ``sampling``: for the chat template.
     """
 
     def __init__(
@@ -54,11 +53,11 @@ class Sequences:
         self._answers = field == "answer"
 
     def of_files(self, paths: Iterable[Path]) -> Iterator[list[int]]:
-        """Raises ``UserError`` with file and line for a line that is none of the kinds above."""
+        """Raises ``UserError`` with file and line for a line of another kind."""
         return self._encoded(chain.from_iterable(self._sources(path) for path in paths))
 
     def of_conversations(self, conversations: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Iterator[list[int]]:
-        """Pairs of turns and answers."""
+        """From pairs of turns and answers."""
         talks = (self._talk(_messages(*talk), "a conversation") for talk in conversations)
         return self._encoded(chain.from_iterable(talks))
 
@@ -139,7 +138,7 @@ class Sequences:
                 yield Passage(before, body, where)
 
     def _chat(self, messages: list[Message], *, asking: bool) -> str:
-        """As the model is prompted: with its chat template, or as a plain transcript if it has none."""
+        """The messages with the model's chat template, or as a plain transcript if it has none."""
         if self._tokenizer is not None and self._tokenizer.chat_template:
             return render(self._tokenizer, messages, self._sampling, add_generation_prompt=asking)
         turns = (f"{message['role'].capitalize()}: {message['content']}" for message in messages)
@@ -166,7 +165,7 @@ def _checked_messages(value: Any, where: str) -> list[Message]:
 
 
 def texts(row: dict[str, Any], key: str, where: str) -> list[str]:
-    """A list of texts, which may be missing. Raises ``UserError`` for anything else."""
+    """An optional list of texts. Raises ``UserError`` for anything else."""
     value = row.get(key, [])
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise UserError(f"{where}: {key!r} must be a list of texts")
@@ -174,7 +173,7 @@ def texts(row: dict[str, Any], key: str, where: str) -> list[str]:
 
 
 def text_or_ids(value: Any, key: str, where: str) -> str | list[int]:
-    """Raises ``UserError`` for anything else."""
+    """``value``, if a text or token ids. Raises ``UserError`` for anything else."""
     if isinstance(value, str) or (isinstance(value, list) and all(type(i) is int and i >= 0 for i in value)):
         return value
     raise UserError(f"{where}: {key!r} must be a text or a list of token ids")

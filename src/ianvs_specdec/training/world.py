@@ -1,4 +1,4 @@
-"""The training of the embedded benchmark's tokenizer and its two models, from the command's options."""
+"""Training of the embedded benchmark's tokenizer and two models, from the command's options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ianvs_specdec.records.identity import FileDigests, digest
 from ianvs_specdec.records.run import current_run
 from ianvs_specdec.training import lm
 from ianvs_specdec.training.corpus import ASSISTANT, END, USER, train_tokenizer
-from ianvs_specdec.training.course import replaced, tell
+from ianvs_specdec.training.optimization import replaced, tell
 
 VOCABULARY = 1024
 RECIPES = {
@@ -36,8 +36,8 @@ RECIPES = {
         grow_at=0.7,
         drill=0.3,
     ),
-    # Narrow and deep: a draft head, which is one layer, costs little beside it. Small batches bring it further in the
-    # same time, and attention with few wide heads is the cheapest to train on a CPU.
+    # Narrow and deep, so that a draft head of one layer is relatively cheap. Small batches train it faster, and few
+    # wide attention heads are the cheapest on a CPU.
     "edge": lm.ModelRecipe(
         hidden=128,
         layers=8,
@@ -45,11 +45,11 @@ RECIPES = {
         kv_heads=1,
         intermediate=384,
         steps=5_000,
-        # With fewer drills it finds the letter of an option late, and at a step that hangs on the seed.
+        # With fewer drills it learns to find the letter of an option late, at a step that depends on the seed.
         drill=0.24,
         decay=0.4,
         rows=8,
-        # What it knows is to be a part of what the cloud knows, and the same part for every seed.
+        # Its knowledge is a part of the cloud model's, the same for every seed.
         tail=5.0,
         teacher_at=0.6,
     ),
@@ -95,7 +95,7 @@ def _train(size: str, options: argparse.Namespace) -> None:
     )
     report(evaluate(model))
     if (whole := RECIPES[size].minutes) > (spent := options.minutes or whole):
-        report(f"trained for {spent:g} of the recipe's {whole:g} minutes: it knows less than it could")
+        report(f"trained for {spent:g} of the recipe's {whole:g} minutes: more training would improve it")
     with replaced(options.out / size) as out:
         model.to(torch.bfloat16).save_pretrained(out)
         for file in TOKENIZER_FILES:
@@ -112,14 +112,14 @@ def _teacher(folder: Path, device: str) -> Any:
 
 
 def _by_subject(model: LlamaForCausalLM, tokenizer: Any, device: str, seed: int) -> str:
-    """Share of word-for-word right answers on fresh training-style questions in unseen wordings, by subject."""
+    """Share of exactly correct answers to new training-style questions in unseen wordings, by subject."""
     world, name = facts.build(), f"development/{seed}"
-    asked = [(item.subject, item.prompt, item.completion) for item in questions.test_items(world, 16, name)]
+    items = [(item.subject, item.prompt, item.completion) for item in questions.test_items(world, 16, name)]
     talks = dialogues.test_dialogues(world, 4, name)
-    asked += [(OPEN_ENDED, talk.turns[0], talk.answers[0]) for talk in talks]
-    pairs = [(f"{USER}{turn}{END}{ASSISTANT}", answer + END) for _, turn, answer in asked]
+    items += [(OPEN_ENDED, talk.turns[0], talk.answers[0]) for talk in talks]
+    pairs = [(f"{USER}{turn}{END}{ASSISTANT}", answer + END) for _, turn, answer in items]
     right: dict[str, list[bool]] = defaultdict(list)
-    for (group, _, _), exact in zip(asked, lm.exact_answers(model, tokenizer, pairs, device), strict=True):
+    for (group, _, _), exact in zip(items, lm.exact_answers(model, tokenizer, pairs, device), strict=True):
         right[group].append(exact)
     knowledge = [exact for group, found in right.items() if group != OPEN_ENDED for exact in found]
     shares = " ".join(f"{group} {sum(found) / len(found):.2f}" for group, found in right.items())

@@ -1,1 +1,1 @@
-"""What a job left in its workspace, read once: test cases, scores, kept answers, both sides of each query."""
+"""Results of a job, read from its workspace: test cases, scores, the journal, both models' answers."""

@@ -1,4 +1,4 @@
-"""What a run has left in its workspace, read as it is: damaged or missing parts become notes, never a crash."""
+"""Results of runs in a workspace. Damaged or missing files become notes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Row = tuple[bool, Response, Response | None, Response | None]
 
 @dataclass
 class Case:
-    """One test case: its row on the leaderboard (texts as in the file, empty if it is not on it) and its folder."""
+    """A test case: its row on the leaderboard (texts, empty if missing) and its folder."""
 
     job: str
     algorithm: str
@@ -41,18 +41,18 @@ class Case:
     notes: list[str] = field(default_factory=list)
 
     def module(self, kind: str) -> dict[str, Any]:
-        """Name and hyperparameters of the module of this type; empty if there is none or the configuration is lost."""
+        """Name and hyperparameters of the module of this type; empty if unknown."""
         for module in self.config.get("modules") or ():
             if isinstance(module, Mapping) and module.get("type") == kind:
                 return dict(module)
         return {}
 
     def hyperparameters(self, side: str) -> dict[str, Any]:
-        """Those of the edge or the cloud model; empty where there is none."""
+        """Hyperparameters of the edge or the cloud model; empty without one."""
         return dict(self.module(f"{side}model").get("hyperparameters") or {})
 
     def answers(self) -> dict[int, Row]:
-        """Row number -> results. Lines that are damaged, or not of our models, are left out and noted."""
+        """Results by row number. Damaged lines, and those of other models, are left out with a note."""
         found: dict[int, Row] = {}
         if self.folder is None:
             return found
@@ -77,22 +77,22 @@ class Case:
             shown = ", ".join(map(str, damaged[:5]))
             self.notes.append(f"damaged lines of {ANSWERS} are left out: {shown}{more}")
         if foreign:
-            self.notes.append(f"{ANSWERS}: {foreign} results have another form than our models' and are left out")
+            self.notes.append(f"{ANSWERS}: {foreign} results are not in the form of our models and are left out")
         return found
 
 
 def _refused(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def _row(line: Mapping[str, Any]) -> tuple[int, Row | None]:
-    """The number and the results of a line; no results where they are another plugin's."""
+    """Number and results of a line; None for results of another plugin."""
     result, edge, cloud = line["result"], line.get("edge"), line.get("cloud")
     if isinstance(result, dict):
         edge = edge_answer_of(result, edge)
     if not isinstance(result, dict) or not isinstance(result.get("turns", [] if result.get("error") else None), list):
         return int(line["index"]), None
-    # One object where the host wrote the same twice: half the memory.
+    # Equal results share one object, which halves the memory.
     sides = [side if isinstance(side, dict) else None for side in (edge, cloud)]
     result = next((side for side in sides if side == result), result)
     if all(side is not result for side in sides):
@@ -106,7 +106,7 @@ def _row(line: Mapping[str, Any]) -> tuple[int, Row | None]:
 
 @dataclass
 class Dataset:
-    """The rows that were asked: question and answer of each, in the order of the file."""
+    """Question and answer of each row, in the order of the file."""
 
     queries: list[Query]
     golds: list[Any]
@@ -114,7 +114,7 @@ class Dataset:
 
 @dataclass
 class Workspace:
-    """All test cases below a folder. ``headers``: the columns of each job's leaderboard, the selected ones apart."""
+    """All test cases below a folder. ``headers``, ``selected``: columns of each job's leaderboards."""
 
     folder: Path
     cases: list[Case]
@@ -126,13 +126,13 @@ class Workspace:
     _kept: dict[str, JournalReader] = field(default_factory=dict)
 
     def dataset(self, url: str) -> Dataset | None:
-        """The data file of a configuration, looked for where Ianvs was run; None, with a note, if it is not there."""
+        """The data file of a configuration; None with a note if it is not found."""
         if url not in self._datasets:
             self._datasets[url] = self._read_dataset(url)
         return self._datasets[url]
 
     def find(self, url: str) -> Path | None:
-        """A path as a configuration has it: absolute, or relative to here or to a folder around the workspace."""
+        """The path of a url: absolute, or relative to the current folder or a parent of the workspace."""
         for base in (Path(), *self.folder.resolve().parents, self.folder):
             try:
                 if (base / url).exists():
@@ -153,8 +153,8 @@ class Workspace:
             path = path.parent / "data.jsonl"
         if path is None or not path.is_file():
             self.notes.append(
-                f"the data file {url or '(not in the configuration)'} is not there: questions and references are not "
-                "shown. Make the report in the folder in which ianvs was run."
+                f"the data file {url or '(not in the configuration)'} is not found: questions and references are not "
+                "shown. Run specdec report in the folder in which ianvs was run."
             )
             return None
         queries: list[Query] = []
@@ -173,7 +173,7 @@ class Workspace:
 
 
 def _question(line: str, index: int) -> tuple[Query, Any] | None:
-    """A row of a data file; None for one that Ianvs, too, leaves out."""
+    """A row of a data file; None for a malformed one."""
     try:
         row = json.loads(line)
         question, answer = normalize_row(row) if len(row.keys() & LINE) > 1 else (None, None)
@@ -183,20 +183,20 @@ def _question(line: str, index: int) -> tuple[Query, Any] | None:
 
 
 def read_workspace(folder: Path) -> Workspace:
-    """Every job below ``folder``, or the job that it is. UserError if there is none."""
+    """All jobs in ``folder``, or the job that it is. Raises UserError without any."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder: give the workspace of a job, or a job's folder in it")
     jobs = [folder] if _is_job(folder) else sorted(child for child in folder.iterdir() if _is_job(child))
     if not jobs:
         raise UserError(
             f"{folder} holds no results of Ianvs (no rank/all_rank.csv, no ALGORITHM/ID/answers.jsonl): give the "
-            "folder that the job file names under workspace, or the job's folder in it"
+            "folder under workspace in the job file, or the job's folder in it"
         )
     workspace = Workspace(folder, [], {job.resolve().name: job for job in jobs}, {}, {}, [])
     for job in jobs:
         _read_job(job, workspace)
     if not workspace.cases:
-        raise UserError(f"{folder} holds no finished test case yet: run the job first")
+        raise UserError(f"{folder} has no finished test case: run the job first")
     return workspace
 
 
@@ -217,7 +217,7 @@ def _read_job(job: Path, workspace: Workspace) -> None:
     name, ranks = job.resolve().name, {}
     for file in RANKS:
         header, rows = _read_csv(job / "rank" / file, workspace.notes)
-        # The selected one may hold any columns (selected_output_columns of the job).
+        # The selected leaderboard may have any columns (selected_output_columns).
         if header and not {"rank", *(["algorithm"] if file == RANKS[0] else [])} <= set(header):
             workspace.notes.append(f"{job / 'rank' / file} is not a leaderboard of Ianvs and is left out")
             continue
@@ -227,18 +227,18 @@ def _read_job(job: Path, workspace: Workspace) -> None:
     on_board = ranks.get(RANKS[0]) or selected
     workspace.headers[name] = workspace.headers.get(name) or workspace.selected.get(name) or []
     folders = {(case.parent.name, case.name): case for case in _case_folders(job)}
-    theirs = _of_upstream(folders)
-    found = upstream.folders_of(on_board, theirs)
+    configs = _upstream_configs(folders)
+    found = upstream.folders_of(on_board, configs)
     for number, row in enumerate(on_board):
         place = Path(row.get("url") or "").parts[-2:]
         key = (place[0], place[1]) if len(place) == 2 else (row["algorithm"], row["rank"])
         case = _case(name, *key, folders.pop(key, None) or found.get(number), row)
         if number in found:
-            case.config = upstream.config_of(row, found[number], theirs[found[number]])
+            case.config = upstream.config_of(row, found[number], configs[found[number]])
             folders.pop((found[number].parent.name, found[number].name), None)
         workspace.cases.append(case)
     if found:
-        workspace.notes.append(f"{name} was run under {upstream.HOST}, which tells nothing of the environment")
+        workspace.notes.append(f"{name} was run under {upstream.HOST}, which does not record the environment")
     for key, folder in folders.items():
         case = _case(name, *key, folder, {})
         if on_board:
@@ -246,8 +246,8 @@ def _read_job(job: Path, workspace: Workspace) -> None:
         workspace.cases.append(case)
 
 
-def _of_upstream(folders: Mapping[tuple[str, str], Path]) -> dict[Path, dict[str, Any]]:
-    """The folders that our plugin wrote under upstream Ianvs, with what their ``config.yaml`` says."""
+def _upstream_configs(folders: Mapping[tuple[str, str], Path]) -> dict[Path, dict[str, Any]]:
+    """``config.yaml`` of the folders that our plugin wrote under upstream Ianvs."""
     found: dict[Path, dict[str, Any]] = {}
     for folder in folders.values():
         if folder.name.startswith("upstream-"):
@@ -262,7 +262,7 @@ def _of_upstream(folders: Mapping[tuple[str, str], Path]) -> dict[Path, dict[str
 def _case(job: str, algorithm: str, identifier: str, folder: Path | None, rank: dict[str, str]) -> Case:
     case = Case(job, algorithm, identifier, folder, rank)
     if folder is None:
-        case.notes.append("its folder is not in the workspace: the leaderboard's row is all there is")
+        case.notes.append("its folder is not in the workspace: only the leaderboard's row is shown")
         return case
     case.config = _read_mapping(folder / CONFIG, yaml.safe_load, case.notes)
     if folder.name.startswith("upstream-"):
@@ -275,13 +275,12 @@ def _case(job: str, algorithm: str, identifier: str, folder: Path | None, rank: 
 
 
 def _environment(text: str) -> Any:
-    """Raises ValueError where anything that is read of it is not what it should be."""
+    """The environment. Raises ValueError if it is damaged."""
     value = json.loads(text)
-    # No page can hold a number without an end.
-    json.dumps(value, allow_nan=False)
+    json.dumps(value, allow_nan=False)  # raises for infinity
     given = value if isinstance(value, dict) else {}
     if not isinstance(given.get("run") or {}, dict) or not isinstance(given.get("load") or [], list):
-        raise ValueError("no environment")
+        raise ValueError("not an environment")
     return value
 
 

@@ -1,4 +1,4 @@
-"""The journal as a report reads it: answers that no test case holds, and what went wrong with failed requests."""
+"""Reader of a job's journal for reports: answers without a test case, and errors of failed requests."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ianvs_specdec.records.journal import decode_answer, value_of
 
 
 class JournalReader:
-    """The journal of one job, by configuration and prompt. Damaged entries are passed over, a missing file is empty."""
+    """The journal of a job by configuration and prompt. Damaged entries are ignored; a missing file is empty."""
 
     def __init__(self, job: Path) -> None:
         self._database = Database(job / FILE_NAME)
 
     @functools.cached_property
     def _records(self) -> dict[str, dict[str, Any]]:
-        """The configurations, those with most answers first."""
+        """The configurations, most answers first."""
         rows = self._database.rows(
             "SELECT c.id, c.model, c.value FROM configurations c LEFT JOIN answers a ON a.configuration = c.id "
             "AND a.answer NOTNULL GROUP BY c.id ORDER BY count(DISTINCT a.prompt) DESC, c.rowid"
@@ -33,14 +33,14 @@ class JournalReader:
         return {name: record for name, record in known.items() if record["value"] is not None}
 
     def failures(self, side: str, error: str) -> list[tuple[float, str]] | None:
-        """The attempts behind a query's error: pairs of seconds and what went wrong. None if they are not known."""
+        """The attempts of a failed query as pairs of seconds and error; None if unknown."""
         query = "SELECT failures FROM answers WHERE side = ? AND error = ? ORDER BY id DESC LIMIT 1"
         for (text,) in self._database.rows(query, (side, error)):
             return [(seconds, what) for seconds, what in json.loads(text)]
         return None
 
     def configurations(self, hyperparameters: Mapping[str, Any]) -> list[str]:
-        """The configurations with this model and sampling, those with most answers first; lossy ones are left out."""
+        """The lossless configurations with this model and sampling, most answers first."""
         given = {key: hyperparameters[key] for key in Sampling.names() if hyperparameters.get(key) is not None}
         if isinstance(given.get("top_k"), Mapping):
             del given["top_k"]
@@ -49,26 +49,26 @@ class JournalReader:
         except (TypeError, ValueError):
             return []
         wanted, quantization = sampling.to_json(), _quantization(hyperparameters)
-        # Unless it is set, the time that templates are told is the job's.
+        # Unless set, the template time is the job's.
         own = () if sampling.template_time else ("template_time",)
         return self._where(
             hyperparameters.get("model"),
-            lambda value: _told(value, own) == wanted and _quantization(value) == quantization,
+            lambda value: _sampling(value, own) == wanted and _quantization(value) == quantization,
         )
 
     def same_outputs(self, key: str) -> list[str]:
-        """The configurations with the model and sampling of the answer with this key, most answers first, without lossy
-        ones; none without such an answer."""
+        """The lossless configurations with the model and sampling of the answer with this key, most answers first;
+        empty without such an answer."""
         query = "SELECT configuration FROM answers WHERE key = ? AND answer NOTNULL ORDER BY id DESC LIMIT 1"
         rows = self._database.rows(query, (bytes.fromhex(key),))
         known = self._records.get(rows[0][0]) if rows else None
         if known is None:
             return []
-        drawn = _drawn(known["value"])
-        return self._where(known["model"], lambda value: _drawn(value) == drawn)
+        output = _output_settings(known["value"])
+        return self._where(known["model"], lambda value: _output_settings(value) == output)
 
     def _where(self, model: Any, chosen: Callable[[Mapping[str, Any]], bool]) -> list[str]:
-        """The lossless configurations of this model whose value is ``chosen``, most answers first."""
+        """The lossless configurations of this model whose value satisfies ``chosen``, most answers first."""
         return [
             name
             for name, record in self._records.items()
@@ -76,7 +76,7 @@ class JournalReader:
         ]
 
     def answers(self, query: Query, configurations: list[str]) -> list[Completion] | None:
-        """The answers to all turns of a query by the first of the configurations that has them; None if none has."""
+        """The answers to all turns of a query in the first of the configurations that has them, else None."""
         for config in configurations:
             found: list[Completion] = []
             while len(found) < len(query.turns):
@@ -89,7 +89,7 @@ class JournalReader:
         return None
 
     def answer(self, model: str, messages: list[Message]) -> str | None:
-        """What the model of this name has answered to these messages, in whatever configuration."""
+        """The answer of the model with this name to these messages, in any configuration."""
         for config, record in self._records.items():
             if record["model"] == model and (found := self._read(config, messages)):
                 return found.text
@@ -108,22 +108,22 @@ class JournalReader:
         return None
 
 
-def _drawn(value: Mapping[str, Any]) -> dict[str, Any]:
-    """What determines the text: sampling without ``logprobs``, and quantization."""
-    return {**_told(value, ("logprobs",)), "quantization": _quantization(value)}
+def _output_settings(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that determine the text: sampling without ``logprobs``, and quantization."""
+    return {**_sampling(value, ("logprobs",)), "quantization": _quantization(value)}
 
 
-def _told(value: Mapping[str, Any], without: Sequence[str]) -> dict[str, Any]:
+def _sampling(value: Mapping[str, Any], without: Sequence[str]) -> dict[str, Any]:
     sampling = value.get("sampling")
-    return {name: told for name, told in sampling.items() if name not in without} if isinstance(sampling, dict) else {}
+    return {name: item for name, item in sampling.items() if name not in without} if isinstance(sampling, dict) else {}
 
 
 def _lossy(value: Mapping[str, Any]) -> bool:
-    """Whether the model's own output is traded for speed. Back ends differ in where they say it."""
+    """Whether the settings change the model's output (back ends store them in two places)."""
     options = value.get("options")
     return "typical" in (value.get("acceptance"), options.get("acceptance") if isinstance(options, dict) else None)
 
 
 def _quantization(value: Mapping[str, Any]) -> str | None:
-    told = value.get("quantization")
-    return None if told in (None, "none") else str(told)
+    name = value.get("quantization")
+    return None if name in (None, "none") else str(name)

@@ -1,6 +1,6 @@
-"""Both sides of each query: what the edge and the cloud model have answered, in whichever test case or in the journal.
+"""Answers of the edge and the cloud model to each query, from all test cases and the journal.
 
-Routing between two models can be worked out for the queries that both have answered.
+Routing can be computed for the queries that both models have answered.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ianvs_specdec.workspace.scoring import BATCH_SCORERS
 SIDES = ("edge", "cloud")
 
 Pair = tuple[str, str, str]
-"""Data file, and what determines the outputs of the edge and of the cloud (see ``side_key``)."""
+"""Data file, and the keys of the edge and of the cloud (see ``side_key``)."""
 
 
 @dataclass(frozen=True)
 class SideAnswer:
-    """One side's answers to all turns, their cost (None without prices) and score (0 to 100, or a judge's rating)."""
+    """A side's answers to all turns, their cost (None without prices) and score (0 to 100, or a judge's rating)."""
 
     texts: tuple[str, ...]
     cost: float | None = None
@@ -34,8 +34,8 @@ class SideAnswer:
 
 
 def side_answer(response: Mapping[str, Any] | None) -> SideAnswer | None:
-    """What a side has answered; None where it has not been asked, failed, only read the prompt, ended early, or is
-    lossy on purpose."""
+    """The answer in a side's response; None for no response, an error, a prefill only, an early exit, or a lossy
+    one."""
     if response is None or response.get("error") or response.get("lossy"):
         return None
     if response.get("stopped") or (response.get("prefill") and not response.get("turns")):
@@ -46,7 +46,7 @@ def side_answer(response: Mapping[str, Any] | None) -> SideAnswer | None:
 def stored_answer(
     kept: JournalReader, query: Query, configurations: list[str], prices: Mapping[str, Any]
 ) -> SideAnswer | None:
-    """What the journal has of a query in one of these configurations; None if it has not all turns."""
+    """The journal's answers to all turns of a query in one of these configurations, else None."""
     found = kept.answers(query, configurations)
     if found is None:
         return None
@@ -55,15 +55,14 @@ def stored_answer(
 
 
 def score(name: str, texts: Sequence[str], gold: Any) -> float | None:
-    """The score (0 to 100) of answers to all turns; None for scorers that ask a judge, run programs or need
-    probabilities."""
+    """The score (0 to 100) of answers to all turns; None for scorers that need a judge, programs or probabilities."""
     if name == LOGPROB and not (texts and len(texts[-1]) <= 1):
         return None
     return scorer(name)(texts, gold) if texts and name in SCORERS and name not in BATCH_SCORERS else None
 
 
 def side_key(case: Case, side: str) -> str:
-    """What determines a side's outputs in a test case: model, quantization, sampling. Back ends and logprobs do not."""
+    """Settings that determine a side's output, as JSON: model, quantization, sampling (not back end and logprobs)."""
     own = case.hyperparameters(side)
     names = [name for name in ("model", "quantization", *Sampling.names()) if name != "logprobs"]
     value = {name: own[name] for name in names if own.get(name) not in (None, "none")}
@@ -71,7 +70,7 @@ def side_key(case: Case, side: str) -> str:
 
 
 class PairedAnswers:
-    """What all test cases and the journal hold, by data file, side, model and sampling, and query."""
+    """Answers of all test cases and the journal, by data file, side, settings and query."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, str], dict[int, SideAnswer]] = {}
@@ -79,20 +78,21 @@ class PairedAnswers:
     def add(
         self, case: Case, dataset: Dataset, rows: Mapping[int, Row], scores: Mapping[int, float | None] | None = None
     ) -> None:
-        """Add both sides' answers of a test case. ``scores``: of each result, NaN where undefined. Rows of another data
-        file are skipped."""
+        """Add both sides' answers of a test case. ``scores``: by row, NaN = undefined. Rows of another data file are
+        skipped."""
         for side in SIDES:
             known = self._of(case, side)
             for index, (_, result, edge, cloud) in rows.items():
                 found = side_answer(edge if side == "edge" else cloud)
                 if found is None or index in known or not _same(dataset, index, result, found):
                     continue
-                told = scores.get(index) if scores and result.get("side") == side else None
-                known[index] = SideAnswer(found.texts, found.cost, None if told is None or math.isnan(told) else told)
+                value = scores.get(index) if scores and result.get("side") == side else None
+                rating = None if value is None or math.isnan(value) else value
+                known[index] = SideAnswer(found.texts, found.cost, rating)
 
     def complete(self, cases: Iterable[Case], dataset: Dataset, kept: JournalReader) -> None:
-        """Add from the journal what no test case holds, such as an oracle's answers. Rows with their own temperature
-        are left out: the journal cannot distinguish them."""
+        """Add answers from the journal that no test case has, such as an oracle's. Rows with their own temperature are
+        left out: the journal cannot distinguish them."""
         for case in cases:
             for side in SIDES:
                 own, known = case.hyperparameters(side), self._of(case, side)
@@ -105,12 +105,12 @@ class PairedAnswers:
                         known[index] = found
 
     def pair(self, case: Case) -> Pair | None:
-        """Data file, edge and cloud of a test case; None where it does not have both."""
+        """Data file, edge and cloud of a test case; None without both."""
         edge, cloud = side_key(case, "edge"), side_key(case, "cloud")
         return (str(case.config.get("dataset") or ""), edge, cloud) if edge and cloud else None
 
     def both(self, pair: Pair) -> dict[int, tuple[SideAnswer, SideAnswer]]:
-        """Per query: what the edge and the cloud answered, where both are known."""
+        """The answers of edge and cloud by query, where both are known."""
         edge, cloud = (self._known.get((pair[0], side, pair[place]), {}) for place, side in enumerate(SIDES, 1))
         return {index: (edge[index], cloud[index]) for index in sorted(edge.keys() & cloud.keys())}
 
@@ -119,7 +119,7 @@ class PairedAnswers:
 
 
 def _same(dataset: Dataset, index: int, result: Mapping[str, Any], found: SideAnswer) -> bool:
-    """Whether the data file has the query that was answered in this row, all of whose turns have an answer."""
+    """Whether this row of the data file is the answered query, with an answer to each turn."""
     if index >= len(dataset.queries):
         return False
     query = dataset.queries[index]
@@ -127,7 +127,7 @@ def _same(dataset: Dataset, index: int, result: Mapping[str, Any], found: SideAn
 
 
 def scores_of(rows: Mapping[int, Row]) -> tuple[str, dict[int, float]]:
-    """The router's name and its score for each query of a test case."""
+    """The router's name, and its score by query."""
     name, scores = "", {}
     for index, row in rows.items():
         decision = row[1].get("routing") or {}

@@ -1,8 +1,8 @@
-"""Upstream Ianvs leaves no folders of test cases, only rows on a leaderboard. So the first metric of a test case, which
-is given all its results, writes what a report needs; and the report finds out which folder belongs to which row.
+"""Folders of test cases under upstream Ianvs, which writes only a leaderboard.
 
-A folder ``<workspace>/<job>/<algorithm>/upstream-<time>-<id>/`` holds ``config.yaml`` and ``answers.jsonl`` in the form
-of our own host's. The rows that were asked stand once in ``<workspace>/<job>/asked-<digest>.jsonl``.
+The first metric of a test case, which gets all its results, writes the files for a report; the report assigns the
+folders to the rows of the leaderboard. ``<workspace>/<job>/<algorithm>/upstream-<time>-<id>/`` has ``config.yaml`` and
+``answers.jsonl`` in the form of our host, ``<workspace>/<job>/asked-<digest>.jsonl`` the rows.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ log = logging.getLogger(__name__)
 
 HOST = "upstream Ianvs"
 TIME = "%Y-%m-%d %H:%M:%S"
-"""As Ianvs writes it on the leaderboard, in local time."""
+"""Format of the column time, in local time."""
 MODULES = ("dataset_processor", "edgemodel", "cloudmodel", "hard_example_mining")
 
 _last: weakref.ref[Response] | None = None
 
 
 def keep(y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
-    """Write the folder of these results' test case, once; nothing under our own host, outside a run, or for other
-    plugins. A failed write is a warning."""
+    """Write the folder of the test case, once. Does nothing under our host, outside a run, or for other plugins. A
+    failed write is a warning."""
     global _last
     place = os.environ.get("RESULT_SAVED_URL")
     if os.environ.get("IANVS_RUN_ID") or not place or not len(y_pred):
@@ -50,20 +50,20 @@ def keep(y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
     try:
         _write(Path(place), y_true, y_pred)
     except OSError as error:
-        log.warning("the answers of this test case are not kept for a report: %s", error)
+        log.warning("the answers of this test case are not stored for a report: %s", error)
 
 
 def _write(algorithm: Path, y_true: Sequence[Any], y_pred: Sequence[Any]) -> None:
-    asked = [
-        # The letter of an option is that of the question as it was asked, which the data file may not name.
+    rows = [
+        # The letter of an option refers to the question in the request, not in the data file.
         {"question": of["query"], "answer": _plain(of["gold"] if result["scorer"] in CHOICES else gold)}
         for (_, result, *_), gold in zip(y_pred, y_true, strict=True)
         if (of := result.row)
     ]
-    name = f"asked-{digest(asked)[:16]}.jsonl"
+    name = f"asked-{digest(rows)[:16]}.jsonl"
     if not (algorithm.parent / name).exists():
-        write_atomically(algorithm.parent / name, "".join(_line(row) for row in asked))
-    # The clock that Ianvs reads for its rows: it may lag a tick behind time.time(), and the folder would seem later.
+        write_atomically(algorithm.parent / name, "".join(_line(row) for row in rows))
+    # The same clock as Ianvs's rows: time.time() may be a tick ahead, and the folder would seem later.
     now = time.localtime()
     stamp = f"{time.strftime('%Y%m%dT%H%M%S', now)}.{time.time_ns()}"
     folder = algorithm / f"upstream-{stamp}-{uuid.uuid4().hex[:8]}"
@@ -107,8 +107,8 @@ def _plain(value: Any) -> Any:
 
 
 def folders_of(rows: Sequence[Mapping[str, str]], configs: Mapping[Path, Mapping[str, Any]]) -> dict[int, Path]:
-    """Index of a row among ``rows`` -> its folder (``configs``: ``config.yaml`` of each). A row is written right after
-    its folder: the latest one before it, with the same models, is its own."""
+    """The folder of each row, by index (``configs``: ``config.yaml`` of each folder). A row is written right after its
+    folder: it is the latest one before the row, with the same models."""
     left = sorted(configs, key=lambda folder: (configs[folder]["finished"], folder.name), reverse=True)
     found: dict[int, Path] = {}
     for place in sorted(range(len(rows)), key=lambda place: _order(rows[place]), reverse=True):
@@ -124,7 +124,7 @@ def folders_of(rows: Sequence[Mapping[str, str]], configs: Mapping[Path, Mapping
 
 
 def _order(row: Mapping[str, str]) -> tuple[str, int]:
-    """When a row was written, and of those of one second, which one came first: Ianvs numbers test cases by time."""
+    """Time of a row, and the time in its UUID for rows of the same second."""
     try:
         number = uuid.UUID(Path(row.get("url", "")).name).time
     except ValueError:
@@ -133,7 +133,7 @@ def _order(row: Mapping[str, str]) -> tuple[str, int]:
 
 
 def config_of(row: Mapping[str, str], folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a test case as our own host writes it, from the leaderboard's columns."""
+    """The configuration of a test case in the form of our host, from the leaderboard's columns."""
     modules = [
         {
             "type": kind,
@@ -151,7 +151,7 @@ def config_of(row: Mapping[str, str], folder: Path, config: Mapping[str, Any]) -
 
 
 def _value(cell: str) -> Any:
-    """A hyperparameter as YAML would have it; a leaderboard holds texts."""
+    """The YAML value of a cell."""
     try:
         return yaml.safe_load(cell)
     except yaml.YAMLError:

@@ -1,4 +1,4 @@
-"""Servers that answer by a script. Pauses are short, and connections are closed with the test."""
+"""Scripted servers with short pauses. Connections are closed after each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API back end against a scripted server: what is sent and what an answer is."""
+"""Back end ``api`` with a scripted server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.api_server import Serve, answer, refusal
 DIGESTS = FileDigests(Path("unused"))
 
 
-def test_an_answer_has_usage_and_times_and_comes_in_pieces(serve: Serve) -> None:
+def test_an_answer_has_usage_times_and_pieces(serve: Serve) -> None:
     pieces: list[str] = []
     server = serve(lambda prompt, number: answer("The answer is B.", tokens=6))
     found = ask(llm(server), on_chunk=lambda text, tokens: pieces.append(text), max_tokens=9)
@@ -30,7 +30,7 @@ def test_an_answer_has_usage_and_times_and_comes_in_pieces(serve: Serve) -> None
     assert times[0] > 0
 
 
-def test_the_request_has_what_sampling_asks_for(serve: Serve) -> None:
+def test_sampling_parameters_are_sent(serve: Serve) -> None:
     server = serve(lambda prompt, number: answer(prompt))
     model = llm(server)
     ask(model, max_tokens=5, temperature=0.5, top_p=0.9, seed=3, stop=("x",))
@@ -44,7 +44,7 @@ def test_the_request_has_what_sampling_asks_for(serve: Serve) -> None:
     assert (penalised["repetition_penalty"], penalised["top_k"]) == (1.1, 5)
 
 
-def test_the_request_can_be_extended_and_cut(serve: Serve) -> None:
+def test_extra_body_adds_and_removes_keys(serve: Serve) -> None:
     server = serve(lambda prompt, number: answer(prompt))
     extra = {"truncate_prompt_tokens": 100, "max_tokens": None, "max_completion_tokens": 7}
     model = llm(server, api_extra_body=extra)
@@ -56,7 +56,7 @@ def test_the_request_can_be_extended_and_cut(serve: Serve) -> None:
     assert llm(server).identity(DIGESTS) == {"backend": "api", "server": server.url, "model": "stub"}
 
 
-def test_what_a_caller_has_already_seen_is_not_asked_again(serve: Serve) -> None:
+def test_a_streamed_answer_is_not_retried(serve: Serve) -> None:
     replies = [answer("half of it", reason="error"), answer("good")]
     server = serve(lambda prompt, number: replies[number])
     with pytest.raises(UserError, match="a part of the answer has been streamed"):
@@ -64,20 +64,20 @@ def test_what_a_caller_has_already_seen_is_not_asked_again(serve: Serve) -> None
     assert len(server.bodies) == 1
 
 
-def test_a_pause_beyond_the_deadline_is_not_waited_for(serve: Serve) -> None:
+def test_a_retry_after_the_deadline_fails_at_once(serve: Serve) -> None:
     server = serve(lambda prompt, number: refusal("429 No", headers="Retry-After: 3600\r\n"))
     with pytest.raises(UserError, match=r"after 1 attempt .* would begin after the deadline \(api_deadline, 5 s\)"):
         ask(llm(server, api_deadline=5))
 
 
-def test_a_server_that_is_not_there(serve: Serve) -> None:
+def test_an_unreachable_server_is_an_error(serve: Serve) -> None:
     model = APIBasedLLM("stub", api_base_url="http://127.0.0.1:9/v1", api_retries=1)
     with pytest.raises(UserError, match=r"http://127.0.0.1:9/v1 gave no answer after 2 attempts"):
         ask(model)
 
 
 @pytest.mark.parametrize("end", ["/", "/chat/completions?version=1"])
-def test_the_url_may_be_that_of_the_endpoint(serve: Serve, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+def test_the_url_may_end_in_chat_completions(serve: Serve, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     server = serve(lambda prompt, number: answer(prompt))
     for url in (f"{server.url}{end}", "STUB_URL"):
         monkeypatch.setenv("STUB_URL", f"{server.url}{end}")
@@ -97,7 +97,7 @@ def test_the_url_may_be_that_of_the_endpoint(serve: Serve, monkeypatch: pytest.M
         ("http://x/v1", " ", "api_key_env"),
     ],
 )
-def test_urls_and_keys_that_cannot_be(monkeypatch: pytest.MonkeyPatch, url: str, key: str, at_fault: str) -> None:
+def test_invalid_urls_and_keys_are_rejected(monkeypatch: pytest.MonkeyPatch, url: str, key: str, at_fault: str) -> None:
     monkeypatch.setenv("A_URL", url)
     monkeypatch.setenv("A_KEY", key)
     with pytest.raises(UserError) as caught:
@@ -106,7 +106,7 @@ def test_urls_and_keys_that_cannot_be(monkeypatch: pytest.MonkeyPatch, url: str,
     assert key not in str(caught.value) or len(key) == 1
 
 
-def test_lossless_is_measured_against_the_same_model_at_home(tmp_path: Path) -> None:
+def test_api_baseline_is_the_local_autoregressive_model(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     digests = FileDigests(tmp_path / "digests.json")
@@ -133,7 +133,7 @@ def test_lossless_is_measured_against_the_same_model_at_home(tmp_path: Path) -> 
         ({"api_baseline": {"dtype": "float32"}, "api_extra_body": {"specdec": True}}, "under model"),
     ],
 )
-def test_wrong_options_name_their_key_and_say_what_is_right(options: dict[str, Any], part: str) -> None:
+def test_invalid_options_are_rejected_with_their_key(options: dict[str, Any], part: str) -> None:
     with pytest.raises(UserError) as caught:
         APIBasedLLM("m", **options)
     assert part in str(caught.value)

@@ -1,4 +1,4 @@
-"""What is reported when a server does not answer, what follows from it, and what is never shown: the key."""
+"""Failures of servers: messages, retries, redaction."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FOREIGN = f"be{ESCAPES}fore{MARKS}after"
         (refusal("418 Teapot", "[" * 60_000), ["status 418: [[["]),
     ],
 )
-def test_a_server_that_would_answer_nothing_is_asked_once(serve: Serve, reply: bytes, parts: list[str]) -> None:
+def test_refusals_of_all_requests_are_not_retried(serve: Serve, reply: bytes, parts: list[str]) -> None:
     server = serve(lambda prompt, number: reply)
     with pytest.raises(UserError, match="cannot be used" if b" 200 " in reply else "refused the request") as caught:
         ask(llm(server))
@@ -61,9 +61,7 @@ def test_a_server_that_would_answer_nothing_is_asked_once(serve: Serve, reply: b
         (json.dumps({"detail": "top_k is unknown"}), "status 400: top_k is unknown", "status 400"),
     ],
 )
-def test_a_request_that_is_refused_is_one_that_others_may_survive(
-    serve: Serve, body: str, part: str, kind: str
-) -> None:
+def test_a_rejected_request_does_not_affect_others(serve: Serve, body: str, part: str, kind: str) -> None:
     server = serve(lambda prompt, number: refusal("400 Bad Request", body) if prompt == "bad" else answer("good"))
     model = llm(server)
     with pytest.raises(AnswerError, match="refused the request") as caught:
@@ -74,7 +72,7 @@ def test_a_request_that_is_refused_is_one_that_others_may_survive(
     assert len(server.bodies) == 2
 
 
-def test_failures_are_told_with_the_answer_and_with_the_lack_of_one(serve: Serve) -> None:
+def test_failures_are_in_the_trace_and_in_the_error(serve: Serve) -> None:
     replies = [
         refusal("500 Internal Server Error", error("busy")),
         refusal("408 Request Timeout", error("busy")),
@@ -100,7 +98,7 @@ def test_failures_are_told_with_the_answer_and_with_the_lack_of_one(serve: Serve
 
 
 def echoes(head: str) -> list[bytes]:
-    """Replies of servers that repeat what they were sent, plainly or escaped, wherever a reply has text."""
+    """Replies with an echo of the authorization, plain or escaped, in all places."""
     authorization = next(line for line in head.splitlines() if line.lower().startswith("authorization"))
     replies = [refusal("500 No", f"{'x' * cut}{authorization}") for cut in range(340, 420, 3)]
     for text in (authorization, urllib.parse.quote(authorization, safe=""), json.dumps(json.dumps(authorization))):
@@ -110,7 +108,7 @@ def echoes(head: str) -> list[bytes]:
     return replies
 
 
-def test_a_server_that_says_the_key_back_is_not_repeated(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_echoed_key_is_redacted(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     server = serve(lambda prompt, number: echoes(server.heads[-1])[int(prompt)])
     said = []
     with caplog.at_level(logging.DEBUG):
@@ -126,9 +124,7 @@ def test_a_server_that_says_the_key_back_is_not_repeated(serve: Serve, caplog: p
             assert part not in text
 
 
-def test_a_key_that_is_missing_or_a_password_that_is_wrong_is_told_as_such(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_key_and_a_wrong_password_are_reported(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serve(lambda prompt, number: refusal("401 No", error("no")))
     with pytest.raises(UserError, match=r"it wants a key: there is none in the environment variable NO_KEY \(api_key"):
         ask(llm(server, api_key_env="NO_KEY"))
@@ -139,13 +135,12 @@ def test_a_key_that_is_missing_or_a_password_that_is_wrong_is_told_as_such(
 
 @pytest.mark.timeout(60)  # 0.1 s, or minutes where the work grows with the square of the page
 @pytest.mark.parametrize("piece", ["<title", "<title><TITLE ", "<titl"])
-def test_no_page_takes_long_to_read(piece: str) -> None:
-    """Looking for a title's end after each of its beginnings takes minutes for a page of this length."""
+def test_html_pages_are_parsed_in_linear_time(piece: str) -> None:
     page = (piece * MAX_BODY)[: 4 * MAX_BODY].encode()
     assert message_of(page, "text/html")[0].startswith("an HTML page")
 
 
-def test_a_server_that_has_answered_is_asked_again_after_what_is_no_stream(serve: Serve) -> None:
+def test_no_stream_is_retried_if_the_server_has_streamed_before(serve: Serve) -> None:
     server = serve(lambda prompt, number: refusal("200 OK", "a proxy's page") if number == 1 else answer("good"))
     model = llm(server, api_retries=0)
     assert ask(model).text == "good"
@@ -178,9 +173,7 @@ def test_control_characters_of_a_server_are_escaped(serve: Serve, caplog: pytest
     assert "\\x1b[2J" in str(caught.value)
 
 
-def test_files_and_the_screen_of_a_job_have_them_escaped(
-    job: Path, serve: Serve, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_control_characters_are_escaped_in_a_job(job: Path, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     server = serve(lambda prompt, number: refusal("400 No", error(FOREIGN)))
     cloud = CloudModel(model="m", backend="api", api_base_url=server.url, max_failures=5)
     query = {"turns": ["x"], "id": f"q{FOREIGN}", "scorer": "none"}
@@ -191,7 +184,7 @@ def test_files_and_the_screen_of_a_job_have_them_escaped(
     check_visible(journals.entries(job)[-1]["error"])
 
 
-def test_what_is_harmless_stays() -> None:
+def test_harmless_characters_are_kept() -> None:
     for text in ("plain", "a b\tc\nd", "é ü 漢字 😀 \u00a0\u3000", "٣ עברית", ""):
         assert visible(text) == text
     assert visible(FOREIGN).startswith("be\\x1b[2J\\x1b]0;title\\x07\\x00\\x08\\x7f\\x9b31mfore\\u202e")

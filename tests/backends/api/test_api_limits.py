@@ -1,4 +1,4 @@
-"""Rates, places, and which endpoint is asked next, on a clock of the test's own."""
+"""Rate and concurrency limits, and selection of endpoints, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ianvs_specdec.backends.api.session import Places, Rate
 A, B = (Endpoint(f"http://{name}/v1", "NO_KEY", "m", weight) for name, weight in (("a", 1.0), ("b", 3.0)))
 
 
-def test_a_rate_spreads_requests() -> None:
+def test_rate_spreads_requests() -> None:
     rate = Rate(120)
     # What a second brings may come at once after a silence, then every half second one.
     assert [rate.reserve(1, 100.0) for _ in range(6)] == [100.0, 100.0, 100.0, 100.5, 101.0, 101.5]
@@ -25,7 +25,7 @@ def test_a_rate_spreads_requests() -> None:
     assert [Rate(None).reserve(10**9, 5.0) for _ in range(3)] == [5.0] * 3
 
 
-def test_a_place_is_given_in_the_order_of_coming() -> None:
+def test_places_are_given_in_order_of_arrival() -> None:
     places, came = Places(1), []
     assert places.take(0.0)
 
@@ -48,7 +48,7 @@ def test_a_place_is_given_in_the_order_of_coming() -> None:
 
 
 def fail(endpoints: Endpoints, *, begun: float, ended: float) -> None:
-    """Of a request that goes to A only if it is well."""
+    """A request to A fails."""
     assert endpoints.choose(begun, B)[0] == A
     endpoints.failed(A)
     endpoints.leave(A, ended)
@@ -63,7 +63,7 @@ def resting() -> Endpoints:
     return endpoints
 
 
-def test_an_endpoint_that_fails_rests_longer_each_time(resting: Endpoints) -> None:
+def test_a_failing_endpoint_rests_longer_each_time(resting: Endpoints) -> None:
     assert resting.choose(10.9, B)[0] == B
     for begun, again in ((11.0, 13.0), (13.0, 17.0)):
         fail(resting, begun=begun, ended=begun)
@@ -74,29 +74,7 @@ def test_an_endpoint_that_fails_rests_longer_each_time(resting: Endpoints) -> No
     assert [resting.choose(16.0, B)[0] for _ in range(2)] == [A, A]
 
 
-def test_while_a_probe_hangs_no_other_request_follows_it(resting: Endpoints) -> None:
-    assert [resting.choose(now, B)[0] for now in (11.0, 12.0, 60.0)] == [A, B, B]
-    resting.leave(A, 60.0)
-    assert [resting.choose(now, B)[0] for now in (61.9, 62.0)] == [B, A], "its rest begins when the probe has ended"
-
-
-def test_requests_that_fail_together_are_one_reason_to_rest() -> None:
-    endpoints = Endpoints([A, B])
-    for _ in range(4 * FAILURES_TO_REST):
-        assert endpoints.choose(10.0, B)[0] == A
-    for _ in range(4 * FAILURES_TO_REST):
-        endpoints.failed(A)
-        endpoints.leave(A, 10.0)
-    assert endpoints.choose(11.0, B)[0] == A
-
-
-def test_where_no_endpoint_is_well_they_are_asked(resting: Endpoints) -> None:
-    for _ in range(FAILURES_TO_REST):
-        resting.failed(B)
-    assert {resting.choose(10.0)[0] for _ in range(8)} == {A, B}
-
-
-def test_busy_endpoints_and_those_that_refused_are_left_alone_for_a_while() -> None:
+def test_busy_and_refusing_endpoints_rest() -> None:
     endpoints, now = Endpoints([A, B]), time.perf_counter()
     endpoints.busy(B, now + 30.0)
     assert [endpoints.choose(now)[0] for _ in range(4)] == [A] * 4

@@ -1,6 +1,4 @@
-"""Token probabilities from a server with OpenAI's protocol: what is asked for, what is made of it, and the error where
-the server returns none.
-"""
+"""Log-probabilities of servers with OpenAI's protocol."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ def token(text: str, probability: float, *others: float, data: bytes | None = No
 
 
 def streamed(*tokens: Token, text: str | None = None, counted: int | None = None) -> bytes:
-    """Two tokens a chunk, as servers that speculate send them."""
+    """Two tokens per chunk, as with speculation."""
     chunks = []
     for start in range(0, len(tokens), 2 if text is None else len(tokens)):
         chunk = list(tokens[start : start + 2] if text is None else tokens)
@@ -44,7 +42,7 @@ def asked(serve: Serve, reply: bytes) -> tuple[Completion, dict[str, Any]]:
         return ask(model, max_tokens=9, logprobs=True), server.bodies[0]
 
 
-def test_every_token_s_figures_come_from_the_likeliest(serve: Serve) -> None:
+def test_confidence_is_computed_from_the_likeliest_tokens(serve: Serve) -> None:
     tokens = [token("The ", 0.5, 0.25), token("river ", 0.75, 0.125), token("Stirn", 0.9)]
     completion, body = asked(serve, streamed(*tokens, counted=4))
     assert (body["logprobs"], body["top_logprobs"]) == (True, TOP)
@@ -57,7 +55,7 @@ def test_every_token_s_figures_come_from_the_likeliest(serve: Serve) -> None:
     assert completion.completion_tokens == 4, "what ended the output is counted, and nothing told of it"
 
 
-def test_tokens_that_are_parts_of_a_character_add_it_once(serve: Serve) -> None:
+def test_a_character_of_several_tokens_counts_once(serve: Serve) -> None:
     euro = "€".encode()
     tokens = [token("a", 0.9), token("x", 0.9, data=euro[:1]), token("x", 0.9, data=euro[1:]), token("b", 0.9)]
     assert asked(serve, streamed(*tokens, text="a€b"))[0].trace.characters == [1, 0, 1, 1]
@@ -67,7 +65,7 @@ def test_tokens_that_are_parts_of_a_character_add_it_once(serve: Serve) -> None:
 
 
 def accepted(text: str, *others: float) -> Token:
-    """As servers report a draft's token that they accepted."""
+    """An accepted draft token as some servers report it."""
     return {**token(text, 1.0), "top_logprobs": [{"token": "?", "logprob": logprob} for logprob in others]}
 
 
@@ -80,13 +78,13 @@ def accepted(text: str, *others: float) -> Token:
         (streamed(accepted("The", 0.0, -2.0), accepted(" river", -0.5, -2.0)), "which are all 0"),
     ],
 )
-def test_a_server_that_does_not_tell_them_is_one_message(serve: Serve, reply: bytes, lack: str) -> None:
+def test_missing_log_probabilities_are_an_error(serve: Serve, reply: bytes, lack: str) -> None:
     with pytest.raises(UserError, match=rf"cannot be used: it does not return .*{lack}.*logprobs: true") as error:
         asked(serve, reply)
     assert "\n" not in str(error.value)
 
 
-def test_an_answer_that_is_certain_is_believed(serve: Serve) -> None:
+def test_certain_answers_are_accepted(serve: Serve) -> None:
     told = asked(serve, streamed(accepted("B", 0.0, -21.5, -23.0)))[0].trace.confidence
     assert told == [(0.0, pytest.approx(0, abs=1e-6), pytest.approx(1))]
     told = asked(serve, streamed(accepted("The", 0.0), token(" river", 0.5)))[0].trace.confidence
@@ -94,12 +92,12 @@ def test_an_answer_that_is_certain_is_believed(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("content", [[{"token": "a"}], ["a"], 7])
-def test_what_is_no_list_of_tokens_is_a_broken_stream(serve: Serve, content: Any) -> None:
+def test_malformed_log_probabilities_are_a_broken_stream(serve: Serve, content: Any) -> None:
     with pytest.raises(UserError, match=r"no chat completion chunk"):
         asked(serve, stream_of(json.dumps(choice("a", logprobs={"content": content}))))
 
 
-def test_they_are_in_the_response(job: Path, serve: Serve) -> None:
+def test_confidence_is_in_the_response(job: Path, serve: Serve) -> None:
     server = serve(lambda *_: streamed(token("The answer is ", 0.9), token("B", 0.6, 0.3)))
     model = EdgeModel(model="m", backend="api", api_base_url=server.url, logprobs=True)
     found = model.predict({"query": "q", "gold": "B", "index": 0})

@@ -1,4 +1,4 @@
-"""Several endpoints, many requests at once, and what bounds them: places, rates, budgets, deadlines, the end."""
+"""Several endpoints and concurrent requests: limits, budgets, deadlines, shutdown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def silent(serve: Serve) -> Iterator[ScriptedAPI]:
     released.set()
 
 
-def test_what_one_endpoint_fails_to_answer_another_answers_at_once(
+def test_another_endpoint_answers_at_once_after_a_failure(
     serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ianvs_specdec.backends.api.session.FIRST_DELAY", 2 * LONG)
@@ -52,7 +52,7 @@ def test_what_one_endpoint_fails_to_answer_another_answers_at_once(
     assert time.monotonic() - started < LONG
 
 
-def test_an_endpoint_with_a_wrong_key_is_told_once_and_left(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_endpoint_with_a_wrong_key_is_reported_once(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     wrong = serve(lambda prompt, number: refusal("401 Unauthorized", error("who are you")))
     right = serve(lambda prompt, number: answer("yes"))
     with llm(wrong, right) as model, caplog.at_level(logging.WARNING):
@@ -60,10 +60,10 @@ def test_an_endpoint_with_a_wrong_key_is_told_once_and_left(serve: Serve, caplog
     assert [each.text for each in found] == ["yes"] * 5
     assert [kind for each in found for _, kind in each.trace.failures] == ["status 401"]
     assert len(wrong.bodies) == 1
-    assert caplog.text.count("is not asked any more") == 1
+    assert caplog.text.count("gets no requests") == 1
 
 
-def test_where_no_endpoint_is_left_each_says_why(serve: Serve) -> None:
+def test_the_error_lists_why_no_endpoint_is_left(serve: Serve) -> None:
     one = serve(lambda prompt, number: refusal("401 Unauthorized", error("who are you")))
     other = serve(lambda prompt, number: refusal("404 Not Found", error("no such model")))
     with llm(one, other) as model:
@@ -76,7 +76,7 @@ def test_where_no_endpoint_is_left_each_says_why(serve: Serve) -> None:
     assert len(one.bodies) + len(other.bodies) == 2
 
 
-def test_endpoints_have_keys_models_and_weights_of_their_own(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endpoints_have_own_keys_models_and_weights(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIRST_KEY", "first-key-1234")
     monkeypatch.setenv("SECOND_KEY", "second-key-1234")
     servers = [serve(lambda prompt, number: answer(prompt)) for _ in range(2)]
@@ -96,7 +96,7 @@ def test_endpoints_have_keys_models_and_weights_of_their_own(serve: Serve, monke
     assert identity["servers"] == sorted([[servers[0].url, "a/m"], [servers[1].url, "m"]])
 
 
-def test_a_busy_server_is_left_alone_by_all(serve: Serve) -> None:
+def test_retry_after_holds_for_all_requests(serve: Serve) -> None:
     replies = [refusal("429 Too Many Requests", error("wait"), headers="Retry-After: 0.5\r\n")]
     server = serve(lambda prompt, number: replies.pop() if replies else answer(prompt))
     with llm(server) as model, ThreadPoolExecutor(4) as threads:
@@ -110,7 +110,7 @@ def test_a_busy_server_is_left_alone_by_all(serve: Serve) -> None:
         assert waiting.result(LONG).text == "first"
 
 
-def test_no_more_requests_are_in_flight_than_permitted(serve: Serve) -> None:
+def test_concurrency_is_limited(serve: Serve) -> None:
     lock, in_flight, most = threading.Lock(), 0, 0
 
     def reply(prompt: str, number: int) -> bytes:
@@ -130,7 +130,7 @@ def test_no_more_requests_are_in_flight_than_permitted(serve: Serve) -> None:
 
 
 @pytest.mark.slow
-def test_a_rate_is_kept_and_a_turn_after_the_deadline_is_not_waited_for(serve: Serve) -> None:
+def test_rates_are_limited(serve: Serve) -> None:
     server = serve(lambda prompt, number: answer(prompt))
     with llm(server, api_rate=60, api_deadline=LONG) as model:
         ask(model)
@@ -150,7 +150,7 @@ def test_a_rate_is_kept_and_a_turn_after_the_deadline_is_not_waited_for(serve: S
         assert ask(model).text, "a request that was refused leaves its turn to others"
 
 
-def test_an_outage_is_not_multiplied(serve: Serve) -> None:
+def test_retries_of_an_outage_are_limited(serve: Serve) -> None:
     server = serve(lambda prompt, number: BAD)
     with llm(server, api_retries=4, api_retry_budget=0.25) as model, ThreadPoolExecutor(8) as threads:
 
@@ -173,8 +173,8 @@ def test_waiting_in_the_queue_ends_at_the_deadline(silent: ScriptedAPI) -> None:
     assert kinds == [["deadline"]] * 3
 
 
-def test_closing_ends_everything_that_hangs(silent: ScriptedAPI, serve: Serve) -> None:
-    """64 in flight, 16 in the queue, and one that waits for its next attempt."""
+def test_closing_fails_all_requests(silent: ScriptedAPI, serve: Serve) -> None:
+    """64 in flight, 16 in the queue, and one that waits for a retry."""
     model = llm(silent, api_concurrency=64, api_timeout=LONG, api_deadline=2 * LONG)
     pausing = llm(serve(lambda prompt, number: refusal("429 No", error("wait"), headers="Retry-After: 50\r\n")))
     with ThreadPoolExecutor(81) as threads:
@@ -202,8 +202,8 @@ def test_a_closed_model_can_be_used_again(serve: Serve) -> None:
 
 
 @pytest.mark.slow
-def test_64_streams_of_a_server_that_fails(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is lost, nothing doubled, and every failure is in the trace of the answer that it delayed."""
+def test_64_streams_of_a_failing_server(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer is lost or doubled, and every failure is in a trace."""
     monkeypatch.setattr("ianvs_specdec.backends.api.session.FIRST_DELAY", 0.05)
     lock, asked, faults = threading.Lock(), Counter[str](), Counter[str]()
     replies = {

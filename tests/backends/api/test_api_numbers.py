@@ -1,4 +1,4 @@
-"""Servers that count what cannot be: nothing of it is believed, nothing grows by it, and the failure says where."""
+"""Implausible numbers from servers fail the attempt and allocate no memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LIKELY = {
 
 
 def streamed(*, usage: str = THREE, more: str = "", piece: str = "") -> bytes:
-    """An answer of three tokens whose events are written as they are given."""
+    """An answer of three tokens with the given JSON."""
     told = f', "logprobs": {{"content": [{piece}]}}' if piece else ""
     return stream_of(
         f'{{"choices": [{{"index": 0, "delta": {{"content": "good"}}{told}}}]}}',
@@ -74,26 +74,26 @@ def little_memory() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("what", COUNTED)
-def test_a_count_is_one_that_the_request_can_have_led_to(serve: Serve, what: str) -> None:
+def test_implausible_counts_fail_the_attempt(serve: Serve, what: str) -> None:
     for number in ABSURD:
         check_refused(serve, streamed(**{name: text.replace("{}", number) for name, text in COUNTED[what].items()}))
 
 
 @pytest.mark.parametrize("what", LIKELY)
-def test_confidence_is_of_probabilities(serve: Serve, what: str) -> None:
+def test_implausible_log_probabilities_fail_the_attempt(serve: Serve, what: str) -> None:
     for number in IMPROBABLE:
         fields = {name: text.replace("{}", number) for name, text in LIKELY[what].items()}
         check_refused(serve, streamed(**fields), logprobs=True)
 
 
-def test_the_bytes_of_a_token_are_no_number_of_bytes(serve: Serve) -> None:
+def test_a_number_instead_of_bytes_allocates_no_memory(serve: Serve) -> None:
     token = '{"token": "good", "logprob": -0.1, "bytes": 3000000000, "top_logprobs": [{"token": "x", "logprob": -0.1}]}'
     server = serve(lambda prompt, count: streamed(piece=token))
     with little_memory(), pytest.raises(AnswerError):
         ask(llm(server, api_retries=0), logprobs=True)
 
 
-def test_more_tokens_than_were_asked_for_are_not_believed(serve: Serve) -> None:
+def test_more_tokens_than_requested_fail_the_attempt(serve: Serve) -> None:
     server = serve(lambda prompt, count: streamed(usage=f'"prompt_tokens": 5, "completion_tokens": {prompt}'))
     for options, most in (({}, MAX_TOKENS), ({"max_tokens": None, "max_completion_tokens": 500}, 500)):
         with llm(server, api_retries=0, api_extra_body=options) as model:
@@ -114,12 +114,12 @@ def test_more_tokens_than_were_asked_for_are_not_believed(serve: Serve) -> None:
         {"per_step_accepted": [60_000, 2], "per_step_drafted": [60_000, 2]},
     ],
 )
-def test_acceptance_that_no_answer_has_takes_no_memory(serve: Serve, metrics: dict[str, Any]) -> None:
+def test_implausible_acceptance_allocates_no_memory(serve: Serve, metrics: dict[str, Any]) -> None:
     with little_memory():
         check_refused(serve, streamed(more=f'"metrics": {{"speculative_decoding": {json.dumps(metrics)}}}'))
 
 
-def test_an_endless_stream_ends_at_what_the_answer_can_have(serve: Serve) -> None:
+def test_an_endless_stream_is_cut_off(serve: Serve) -> None:
     server = serve(lambda prompt, count: stream_of(*[choice("x" * 60_000)] * 60))
     with pytest.raises(AnswerError, match="the server sends more than an answer can hold"):
         ask(llm(server), max_tokens=MAX_TOKENS)
@@ -132,12 +132,12 @@ def test_an_endless_stream_ends_at_what_the_answer_can_have(serve: Serve) -> Non
         *((HUGE, None), ("999999999999", None), ("Fri, 01 Jan 999999999999 00:00:00 GMT", None), ("," * 99, None)),
     ],
 )
-def test_a_pause_is_a_number_of_seconds(value: str, wait: float | None) -> None:
-    """A server that asks for an endless one would never be asked again."""
+def test_retry_after_is_parsed(value: str, wait: float | None) -> None:
+    """Otherwise the server would get no more requests."""
     assert of_status(429, {"retry-after": value}, b"").wait == wait
 
 
-def test_who_asks_for_a_pause_without_end_is_asked_again(serve: Serve) -> None:
+def test_an_infinite_retry_after_is_ignored(serve: Serve) -> None:
     headers = "Retry-After: Fri, 01 Jan 999999999999 00:00:00 GMT\r\n"
     server = serve(lambda prompt, count: streamed() if count else refusal("429 No", headers=headers))
     found = ask(llm(server))

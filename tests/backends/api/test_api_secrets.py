@@ -1,4 +1,4 @@
-"""A key is in no piece of a streamed answer, and what a URL of the environment holds is in no file."""
+"""Redaction of keys in streamed answers, and of secrets in URLs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DISGUISES = (
 
 @pytest.mark.parametrize("disguise", DISGUISES)
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_no_piece_of_an_answer_holds_the_key(serve: Serve, disguise: str, size: int) -> None:
+def test_streamed_pieces_are_redacted(serve: Serve, disguise: str, size: int) -> None:
     said = f"The key is {disguise}, so {disguise[:9]} and sk-a then {disguise}"
     chunks = [choice(said[start : start + size]) for start in range(0, len(said), size)]
     server = serve(lambda prompt, number: stream_of(*chunks, choice(None, "stop"), usage(9)))
@@ -47,7 +47,7 @@ def test_no_piece_of_an_answer_holds_the_key(serve: Serve, disguise: str, size: 
         ({"reasoning_content": KEY[:8]}, [""], None),
     ],
 )
-def test_no_text_of_a_broken_answer_was_handed_on(
+def test_a_broken_answer_without_streamed_text_is_retried(
     serve: Serve, delta: dict[str, str], heard: list[str], key_env: str | None
 ) -> None:
     broken = {"choices": [{"index": 0, "delta": delta}]}
@@ -67,7 +67,7 @@ def test_no_text_of_a_broken_answer_was_handed_on(
         ("me:hidden-1@", "/v1?code=hidden-2#hidden-3", ["hidden-1", "hidden-2", "hidden-3", "bWU6"]),
     ],
 )
-def test_what_a_url_of_the_environment_holds_is_in_no_file_and_no_message(
+def test_secrets_in_a_url_of_the_environment_are_redacted(
     job: Path,
     serve: Serve,
     monkeypatch: pytest.MonkeyPatch,
@@ -101,7 +101,7 @@ def test_what_a_url_of_the_environment_holds_is_in_no_file_and_no_message(
             assert secret not in text, text
 
 
-def test_two_servers_are_told_apart_by_what_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redacted_paths_distinguish_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     def server(url: str) -> str:
         monkeypatch.setenv("HIDDEN_URL", url)
         return APIBasedLLM("m", api_base_url="HIDDEN_URL").endpoints[0].server()

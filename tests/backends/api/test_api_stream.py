@@ -1,4 +1,4 @@
-"""What a stream of chat completion chunks is read as, byte by byte."""
+"""Parsing of streamed chat completions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WHOLE = (delta("Grüße, "), delta("Wörld 🙂"), delta(reason="stop"), event(u
 
 
 def read(*parts: bytes, size: int | None = None) -> Completion:
-    """The answer, fed in the given parts, or in parts of ``size`` bytes; the clock counts the parts."""
+    """The answer of the given parts, or of parts of ``size`` bytes; times are indices of parts."""
     if size:
         stream = b"".join(parts)
         parts = tuple(stream[index : index + size] for index in range(0, len(stream), size))
@@ -51,7 +51,7 @@ def counted(tokens: int, **fields: Any) -> Completion:
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_pieces_may_be_cut_anywhere(size: int, end: str) -> None:
+def test_events_may_be_split_anywhere(size: int, end: str) -> None:
     stream = b"".join(WHOLE).replace(b"\n", end.encode())
     answer = read(b"\xef\xbb\xbf: a comment\n\nevent: x\nid: 3\n\n", stream, size=size)
     assert (answer.text, answer.completion_tokens, answer.finish_reason) == ("Grüße, Wörld 🙂", 4, "stop")
@@ -90,7 +90,7 @@ def malformed(payload: str) -> tuple[bytes, ...]:
         ((event(error={"code": "insufficient_quota", "status": 429}),), "quota", RetryOutlook.ENDPOINT),
     ],
 )
-def test_what_is_no_whole_answer_is_a_failure(parts: tuple[bytes, ...], kind: str, outlook: RetryOutlook) -> None:
+def test_incomplete_answers_are_failures(parts: tuple[bytes, ...], kind: str, outlook: RetryOutlook) -> None:
     with pytest.raises(AttemptError) as caught:
         read(*parts)
     assert (caught.value.kind, caught.value.outlook) == (kind, outlook)
@@ -101,7 +101,7 @@ def test_finish_reasons(told: str, kept: str) -> None:
     assert read(delta("abc"), delta(reason=told), event(usage=usage(1))).finish_reason == kept
 
 
-def test_reasoning_is_output_and_not_the_answer() -> None:
+def test_reasoning_is_counted_but_not_part_of_the_text() -> None:
     answer = read(delta(reasoning_content="abcdef"), delta("xyz"), delta(reason="stop"), event(usage=usage(9)))
     assert (answer.text, answer.completion_tokens) == ("xyz", 9)
     assert answer.trace.chunks == [(0.0, 6), (1.0, 3)]
@@ -111,7 +111,7 @@ def test_reasoning_is_output_and_not_the_answer() -> None:
     assert (later.thinking, later.answered) == (3, 1.0)
 
 
-def test_thoughts_within_the_text_are_counted_apart() -> None:
+def test_thoughts_in_the_text_are_counted() -> None:
     pieces = (delta("<think>no"), delta("pe</think>"), delta("yes"), delta(reason="stop"))
     trace = read(*pieces, event(usage=usage(11))).trace
     assert (trace.thinking, trace.answered) == (sum(tokens for _, tokens in trace.chunks[:2]), 2.0)
@@ -123,7 +123,7 @@ def parts(*found: tuple[str, Any]) -> list[dict[str, Any]]:
     return [{"type": kind, kind: said} for kind, said in found]
 
 
-def test_a_list_of_parts_is_text_and_reasoning() -> None:
+def test_lists_of_parts_have_text_and_reasoning() -> None:
     nested = parts(("thinking", parts(("text", "abc"))))
     both = parts(("reasoning", None), ("thinking", "gh"), ("text", "x"), ("text", "y"))
     pieces = [event(choices=[{"index": 0, "delta": {"content": content}}]) for content in (nested, both, "z", [])]
@@ -132,19 +132,19 @@ def test_a_list_of_parts_is_text_and_reasoning() -> None:
     assert answer.trace.chunks == [(0.0, 3), (1.0, 4), (2.0, 1)]
 
 
-def test_reasoning_that_is_not_shown_comes_with_the_first_chunk() -> None:
+def test_hidden_reasoning_is_in_the_first_chunk() -> None:
     counted = usage(20, completion_tokens_details={"reasoning_tokens": 12})
     answer = read(delta("abcd"), delta("efgh"), delta(reason="stop"), event(usage=counted))
     assert answer.trace.chunks == [(0.0, 16), (1.0, 4)]
 
 
-def test_an_endless_event_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_event_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ianvs_specdec.backends.api.stream.MAX_EVENT", 1000)
     with pytest.raises(AttemptError, match="more than an answer can hold"):
         read(b"data: " + b"x" * 2000)
 
 
-def test_our_own_server_tells_ids_steps_and_near_ties() -> None:
+def test_ids_steps_and_near_ties_of_specdec_serve() -> None:
     told = {
         "steps": [[3, 2, 3, 4], [3, 0, 0, 4]],
         "token_ids": [7, 8, 9, 1],
@@ -163,7 +163,7 @@ def test_our_own_server_tells_ids_steps_and_near_ties() -> None:
 
 
 @pytest.mark.parametrize("letters", [None, [("B", -0.5)]])
-def test_letters_that_our_server_does_not_tell_are_unknown(letters: list[tuple[str, float]] | None) -> None:
+def test_letters_of_specdec_serve(letters: list[tuple[str, float]] | None) -> None:
     told: dict[str, Any] = {"confidence": [[-0.5, 0.4, 0.5]] * 4, "characters": [4] * 4}
     told |= {} if letters is None else {"letters": letters}
     answer = StreamedAnswer(logprobs=True)
@@ -186,7 +186,7 @@ def acceptance(drafted: list[int], accepted: list[int], longest: int, *, detaile
     }
 
 
-def test_the_acceptance_that_vllm_reports_is_steps() -> None:
+def test_steps_of_vllms_detailed_metrics() -> None:
     metrics = acceptance([3, 2, 3], [1, 2, 0], 3, detailed=True)
     answer = counted(7, metrics={"speculative_decoding": metrics})
     assert answer.trace.steps == [Step(3, 1, 2, 4), Step(2, 2, 3, 3), Step(3, 0, 1, 4)]
@@ -200,7 +200,7 @@ def sums(steps: list[Step]) -> tuple[int, ...]:
     return tuple(map(sum, zip(*map(astuple, steps), strict=True)))
 
 
-def test_a_histogram_is_steps_with_the_servers_sums() -> None:
+def test_steps_of_a_histogram_have_its_sums() -> None:
     metrics = acceptance([3, 3, 3], [3, 0, 0], 3, detailed=False)
     assert steps_of_acceptance(metrics, 7) == [Step(3, 0, 1, 4), Step(3, 0, 1, 4), Step(3, 3, 4, 4)]
     unequal = steps_of_acceptance(acceptance([3, 2, 3], [1, 2, 0], 3, detailed=False), 7)
@@ -224,7 +224,7 @@ def sglang(**changed: Any) -> list[Step]:
     return counted(106, sglext={"spec_tokens_details": SGLANG | changed}).trace.steps
 
 
-def test_the_acceptance_that_sglang_reports_is_steps() -> None:
+def test_steps_of_sglangs_details() -> None:
     steps = sglang()
     assert sums(steps) == (215, 63, 105, 258)
     assert Counter(step.accepted for step in steps) == {0: 11, 1: 14, 2: 11, 3: 4, 5: 3}
@@ -237,7 +237,7 @@ def test_the_acceptance_that_sglang_reports_is_steps() -> None:
             sglang(**wrong)
 
 
-def test_the_drafts_that_llama_server_counts_are_told() -> None:
+def test_drafts_of_llama_server() -> None:
     def trace(reason: str = "stop", **timings: Any) -> Trace:
         return read(*WHOLE[:2], delta(reason=reason), event(usage=usage(4), timings=timings), DONE).trace
 
@@ -262,7 +262,7 @@ def test_the_drafts_that_llama_server_counts_are_told() -> None:
         (("A \ude42", "b\ud83d"), "A \ufffdb\ufffd"),
     ],
 )
-def test_halves_of_a_character_are_put_together_or_marked(pieces: tuple[str, ...], text: str) -> None:
+def test_split_surrogate_pairs_are_joined_or_replaced(pieces: tuple[str, ...], text: str) -> None:
     chunks = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
     answer = read(*(f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks), *WHOLE[2:])
     assert answer.text == text
@@ -278,7 +278,7 @@ def test_halves_of_a_character_are_put_together_or_marked(pieces: tuple[str, ...
         {"usage": {"prompt_tokens": 5, "completion_tokens": None, "total_tokens": 5}},
     ],
 )
-def test_what_other_servers_add_to_a_chunk_breaks_nothing(fields: dict[str, Any]) -> None:
+def test_unknown_fields_are_ignored(fields: dict[str, Any]) -> None:
     first = event(choices=[{"index": 0, "delta": {"content": "Grüße, "}, "finish_reason": None}], **fields)
     last = event(**{"usage": usage(4), **fields} if "usage" not in fields else {"usage": usage(4)})
     answer = read(first, *WHOLE[1:3], last, DONE)

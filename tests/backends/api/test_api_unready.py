@@ -1,4 +1,4 @@
-"""``ianvs check`` warns of what the environment lacks for asking a server; answers of the journal do without."""
+"""``ianvs check`` warns of missing environment variables, which answers from the journal do not need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REMOTE = "https://models.example.com/v1"
 
 
 def warnings(caplog: pytest.LogCaptureFixture, **hyperparameters: str) -> list[str]:
-    """Of checking twice, as it happens where test cases share settings."""
+    """Messages of two checks, as of test cases with the same settings."""
     caplog.clear()
     for _ in range(2):
         if "judge_model" in hyperparameters:
@@ -21,9 +21,7 @@ def warnings(caplog: pytest.LogCaptureFixture, **hyperparameters: str) -> list[s
     return [record.getMessage() for record in caplog.records]
 
 
-def test_a_variable_that_is_not_set_is_told_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unset_variable_is_reported_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("UNREADY_KEY", "UNREADY_URL"):
         monkeypatch.delenv(name, raising=False)
     (message,) = warnings(caplog, api_base_url=REMOTE, api_key_env="UNREADY_KEY")

@@ -1,4 +1,4 @@
-"""llama.cpp as a back end: the same prompts, tokens and rules as our engine, on the embedded and on random models."""
+"""Back end ``llamacpp``: the same prompts, tokens and rules as our engine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PROMPTS = [*prompts("knowledge", 4), *prompts("open-ended", 4)]
 
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Exported models go to a folder of the tests' own."""
+    """Exported models go to a temporary folder."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
@@ -79,7 +79,7 @@ def test_greedy_output_is_that_of_our_engine(ours: AutoregressiveLLM, theirs: Ll
 
 
 @installed
-def test_half_floats_hold_the_embedded_weights_well_enough(ours: AutoregressiveLLM) -> None:
+def test_float16_exports_keep_answers(ours: AutoregressiveLLM) -> None:
     with (
         LlamaCppLLM(str(EDGE), gguf_type="f16", threads=1) as half,
         AutoregressiveLLM(str(EDGE), dtype="float32") as edge,
@@ -96,7 +96,7 @@ def test_a_long_prompt_takes_several_batches(theirs: LlamaCppLLM, ours: Autoregr
 
 
 @installed
-def test_prompt_lookup_changes_nothing_and_counts_what_it_verified(theirs: LlamaCppLLM) -> None:
+def test_prompt_lookup_is_lossless_and_counted(theirs: LlamaCppLLM) -> None:
     with LlamaCppLLM(str(CLOUD), gguf_type="f32", threads=1, prompt_lookup=6) as lookup:
         plain, drafted = answers(theirs), answers(lookup)
     assert outputs(drafted) == outputs(plain)
@@ -110,7 +110,7 @@ def test_prompt_lookup_changes_nothing_and_counts_what_it_verified(theirs: Llama
 
 
 @installed
-def test_sampling_is_that_of_our_engine_seed_for_seed(ours: AutoregressiveLLM, theirs: LlamaCppLLM) -> None:
+def test_sampling_is_that_of_our_engine(ours: AutoregressiveLLM, theirs: LlamaCppLLM) -> None:
     sampling = Sampling(max_tokens=24, temperature=1.5, top_p=0.98, top_k=40, repetition_penalty=1.1, seed=5)
     sampled = answers(theirs, sampling)
     assert outputs(sampled) == outputs(answers(ours, sampling))
@@ -118,7 +118,7 @@ def test_sampling_is_that_of_our_engine_seed_for_seed(ours: AutoregressiveLLM, t
 
 
 @installed
-def test_coupled_sampling_with_drafts_says_what_it_says_without() -> None:
+def test_coupled_sampling_is_lossless() -> None:
     sampling = Sampling(max_tokens=24, temperature=3.0, seed=5)
     said = []
     for drafted in (0, 6):
@@ -129,7 +129,7 @@ def test_coupled_sampling_with_drafts_says_what_it_says_without() -> None:
 
 
 @installed
-def test_stop_strings_end_the_output_as_in_our_engine(ours: AutoregressiveLLM, theirs: LlamaCppLLM) -> None:
+def test_stop_strings_end_output_as_in_our_engine(ours: AutoregressiveLLM, theirs: LlamaCppLLM) -> None:
     free = answers(theirs)[-1]
     stop = free.text[len(free.text) // 2 :][:4]
     sampling = Sampling(max_tokens=48, stop=(stop, "never"))
@@ -149,7 +149,7 @@ def test_a_prompt_beyond_the_window_loses_its_oldest_tokens() -> None:
 
 
 @installed
-def test_a_file_answers_as_its_folder(theirs: LlamaCppLLM, tmp_path: Path) -> None:
+def test_a_file_has_the_answers_of_its_folder(theirs: LlamaCppLLM, tmp_path: Path) -> None:
     export_gguf(CLOUD, tmp_path / "cloud.gguf", "f32")
     conversation = [
         {"role": "system", "content": "Be brief."},
@@ -192,7 +192,7 @@ def test_a_folder_is_exported_once_for_each_content_and_type(cache: Path, tmp_pa
 
 
 @installed
-def test_memory_is_weights_and_cache_and_close_frees_it(tmp_path: Path) -> None:
+def test_memory_is_counted_and_freed(tmp_path: Path) -> None:
     llm = LlamaCppLLM(str(EDGE), gguf_type="f32", threads=1, n_ctx=1024)
     assert llm.memory() is None
     llm.load()
@@ -207,7 +207,7 @@ def test_memory_is_weights_and_cache_and_close_frees_it(tmp_path: Path) -> None:
 
 
 @installed
-def test_a_damaged_file_is_one_message(tmp_path: Path) -> None:
+def test_a_damaged_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(b"GGUF but not really")
     with pytest.raises(UserError, match=f"llama.cpp cannot load {path}: .+") as raised:
@@ -225,14 +225,14 @@ def test_a_damaged_file_is_one_message(tmp_path: Path) -> None:
         ({"model": "no.gguf"}, "model", "there is no file no.gguf"),
     ],
 )
-def test_wrong_options_are_told_before_anything_is_loaded(options: dict[str, Any], key: str, message: str) -> None:
+def test_invalid_options_are_rejected_before_loading(options: dict[str, Any], key: str, message: str) -> None:
     given = {"model": str(EDGE), "backend": "llamacpp", **options}
     with pytest.raises(UserError, match=message) as raised:
         CloudModel.check_hyperparameters(given)
     assert raised.value.key == key
 
 
-def test_what_answers_depend_on_is_in_the_identity(tmp_path: Path) -> None:
+def test_identity_has_all_that_answers_depend_on(tmp_path: Path) -> None:
     digests = FileDigests(tmp_path / "digests.json")
 
     def identity(**options: Any) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def test_what_answers_depend_on_is_in_the_identity(tmp_path: Path) -> None:
 
 
 @installed
-def test_a_job_compares_lookup_with_llama_cpp_token_by_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_compares_prompt_lookup_with_llama_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESULT_SAVED_URL", str(tmp_path / "workspace" / "job" / "algorithm"))
     monkeypatch.setenv("IANVS_RUN_ID", "run-1")
     question = {"query": "Count to 5.", "gold": "B", "index": 0}
@@ -264,7 +264,7 @@ def test_a_job_compares_lookup_with_llama_cpp_token_by_token(tmp_path: Path, mon
     assert [file.name.startswith("edge-") for file in exported] == [True]
 
 
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_reported_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     from ianvs_specdec.backends.llamacpp import model as llamacpp_model
 

@@ -1,4 +1,4 @@
-"""A GGUF file in llama.cpp: the logits of transformers, the tokens of the tokenizer it was made from."""
+"""GGUF files in llama.cpp: logits and tokens are those of the exported model."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def texts() -> list[str]:
 
 
 def with_added(tokenizer: Any) -> Any:
-    """Two more tokens, which are no control tokens: they are part of the text."""
+    """Two added tokens that are not control tokens."""
     tokenizer.add_tokens(["<tool>", "caf\u00e9 cr\u00e8me"])
     return tokenizer
 
@@ -89,7 +89,7 @@ TOKENIZERS = {
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-def test_the_vocabulary_in_the_file_tokenizes_as_the_tokenizer_did(kind: str, tmp_path: Path) -> None:
+def test_the_files_vocabulary_tokenizes_like_the_tokenizer(kind: str, tmp_path: Path) -> None:
     random_model(tmp_path, eos_token_id=None)
     TOKENIZERS[kind]().save_pretrained(tmp_path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)

@@ -1,7 +1,6 @@
-"""Stands in for the worker of a published package: its own ``Worker``, with a decoder that needs no package.
+"""A stand-in for a published package: the real ``Worker`` with a scripted decoder.
 
-What it decodes is in STAND_IN_IDS, some tokens a step; what the environment has is in STAND_IN_PROBE. The prompt's
-length and the request's arguments go to standard error.
+STAND_IN_IDS: the output; STAND_IN_PROBE: installed packages. Requests are printed to standard error.
 """
 
 import importlib.util
@@ -25,8 +24,6 @@ def decode(prompt, sampling, take):
         # The warm-up.
         take(ids[:8], None)
         return
-    if behaviour == "die":
-        os.kill(os.getpid(), signal.SIGKILL)
     if behaviour == "fail":
         raise RuntimeError("no luck\nwith this one")
     sizes = [1, 3, 1, 4]

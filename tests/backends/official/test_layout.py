@@ -1,4 +1,4 @@
-"""Model folders in the layout that the published packages read, and those that they cannot run."""
+"""Conversion of model folders for the published packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from ianvs_specdec.backends.official.layout import convert_head, convert_model
 
 
-def test_models_are_handed_over_in_the_layout_of_their_time(tmp_path):
+def test_models_and_heads_are_converted(tmp_path):
     model, head = tmp_path / "model", tmp_path / "head"
     for folder in (model, head):
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""The published packages themselves behind the back ends: what they write is what the model writes, step by step.
+"""The published packages themselves: output and steps.
 
 ``make test-official`` makes their environments and names the folder of them in SPECDEC_OFFICIAL.
 """
@@ -53,7 +53,7 @@ def published(package: str, model: Path, head: Path, **options: Any) -> LLM:
 
 
 def answers(llm: LLM, tokens: int = TOKENS, characters: int | None = None) -> list[Completion]:
-    """To questions of the example, or to so much of each."""
+    """To questions of the example, or to their first ``characters``."""
     rows = (EXAMPLE / "dataset" / "open-ended" / "test.jsonl").read_text(encoding="utf-8").splitlines()
     questions = [json.loads(row)["question"]["turns"][0] for row in rows[:: len(rows) // ROWS][:ROWS]]
     asked = [[{"role": "user", "content": text[:characters]}] for text in questions]
@@ -75,7 +75,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize(("package", "options", "ours", "same"), PUBLISHED, ids=NAMES)
-def test_the_package_writes_what_the_model_writes_and_takes_our_steps(
+def test_the_package_has_our_output_and_steps(
     package: str, options: dict[str, Any], ours: str, same: dict[str, Any]
 ) -> None:
     theirs = answers(published(package, CLOUD, CLOUD_HEAD, **options))
@@ -97,7 +97,7 @@ def test_the_package_writes_what_the_model_writes_and_takes_our_steps(
 
 
 @pytest.mark.parametrize("package", ["eagle-llm", "lade"])
-def test_a_head_and_a_model_made_here_in_the_published_layout(package: str, tiny: tuple[Path, Path]) -> None:
+def test_random_models_in_the_published_layout(package: str, tiny: tuple[Path, Path]) -> None:
     # So short that the answers fit into eagle-llm's window as well, which is smaller by a tree.
     theirs = answers(published(package, *tiny), characters=60)
     plain = answers(backend("autoregressive")(str(tiny[0]), dtype="float32", threads=1), characters=60)
@@ -127,9 +127,7 @@ def test_stop_strings_limits_and_a_full_window(package: str, tiny: tuple[Path, P
 
 @pytest.mark.parametrize("package", ["eagle-llm", "lade"])
 @pytest.mark.parametrize("damage", ["layers are missing", "a weight is no number"])
-def test_damaged_weights_are_refused_not_filled(
-    package: str, damage: str, tiny: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_damaged_weights_are_rejected(package: str, damage: str, tiny: tuple[Path, Path], tmp_path: Path) -> None:
     model = shutil.copytree(tiny[0], tmp_path / "model")
     if damage == "layers are missing":
         told = json.loads((model / "config.json").read_text())

@@ -1,4 +1,4 @@
-"""``SplitSpecDec``: what it refuses, what its answers depend on, and one answer over a link to a verifier."""
+"""Back end ``SplitSpecDec``: options, identity, and answers over a link to a verifier."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_work_is_said_before_anything_is_started(what: str, folder: Path) -> None:
+def test_invalid_options_are_rejected_before_anything_starts(what: str, folder: Path) -> None:
     options, key, message = REFUSED[what]
     with pytest.raises(UserError) as caught:
         split(folder, **options)
     assert (caught.value.key, message in str(caught.value)) == (key, True), caught.value
 
 
-def test_a_name_is_what_it_stands_for(folder: Path) -> None:
+def test_names_stand_for_mappings(folder: Path) -> None:
     digests, beside = FileDigests(None), {"backend": "PromptLookup"}
     named = {"it streams": STREAM, "lookup": beside, "not asked for": {"method": "medusa"}}
     known = split(folder, edge="it streams", beside="lookup", named=named)
@@ -91,7 +91,7 @@ def test_a_name_is_what_it_stands_for(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["cloud_stream", "split", "edge_alone"])
-def test_the_shipped_grid_has_names_that_fit_into_a_table(file: str, folder: Path) -> None:
+def test_names_of_the_shipped_grid_fit_into_a_table(file: str, folder: Path) -> None:
     shipped = EXAMPLE / "testalgorithms" / "split-decoding"
     named = yaml.safe_load((shipped / "cloud_settings.yaml").read_text())["named"]
     algorithm = yaml.safe_load((shipped / f"{file}.yaml").read_text())["algorithm"]
@@ -103,7 +103,7 @@ def test_the_shipped_grid_has_names_that_fit_into_a_table(file: str, folder: Pat
             split(folder, edge=edge, beside=beside, named=named)
 
 
-def test_a_mapping_of_the_job_reaches_it_whole(folder: Path) -> None:
+def test_mappings_of_a_job_are_passed_on(folder: Path) -> None:
     settings = ModelSettings.parse({"model": str(folder), "backend": "SplitSpecDec", "edge": STREAM, "link": "lan"})
     digests = FileDigests(None)
     assert settings.llm("SplitSpecDec").identity(digests) == split(folder, link="lan", threads=None).identity(digests)
@@ -116,20 +116,22 @@ def test_a_mapping_of_the_job_reaches_it_whole(folder: Path) -> None:
         (Sampling(temperature=0.5), {}, "acceptance: coupled"),
     ],
 )
-def test_what_a_verifier_cannot_sample(sampling: Sampling, options: dict[str, Any], message: str, folder: Path) -> None:
+def test_unsupported_sampling_is_rejected(
+    sampling: Sampling, options: dict[str, Any], message: str, folder: Path
+) -> None:
     with pytest.raises(UserError, match=message):
         split(folder, **options).check(sampling)
     split(folder, acceptance="coupled").check(DRAWN)
 
 
-def test_without_grpc_one_message_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_grpc_is_reported_with_the_install_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "grpc" else found(name, *more))
     with pytest.raises(UserError, match=r"grpc is not installed: pip install 'grpcio>="):
         split(folder).check(GREEDY)
 
 
-def test_answers_are_compared_with_the_plain_stream_over_the_same_link(folder: Path) -> None:
+def test_the_baseline_is_the_plain_stream_over_the_same_link(folder: Path) -> None:
     digests = FileDigests(None)
     drafting = {"edge": {**DRAFTS, "draft": str(folder)}, "beside": {"backend": "PromptLookup"}, "length": "fixed:2"}
     baseline = split(folder, link="lte", **drafting).baseline_identity(digests)
@@ -150,14 +152,12 @@ def test_answers_are_compared_with_the_plain_stream_over_the_same_link(folder: P
         ({}, {"acceptance": "coupled"}),
     ],
 )
-def test_what_changes_times_or_answers_is_another_answer(one: dict, other: dict, folder: Path) -> None:
+def test_identity_has_all_that_changes_times_or_answers(one: dict, other: dict, folder: Path) -> None:
     assert split(folder, **one).identity(FileDigests(None)) != split(folder, **other).identity(FileDigests(None))
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-def test_an_answer_over_a_link_is_the_models_own_and_tells_what_it_took(
-    sampling: Sampling, folder: Path, verifier: Verifier
-) -> None:
+def test_answers_over_a_link_are_lossless_and_measured(sampling: Sampling, folder: Path, verifier: Verifier) -> None:
     edge = {**DRAFTS, "draft": str(folder), "length": "fixed:4", "in_flight": 1}
     far = split(folder, edge=edge, verifier=verifier.address, acceptance="coupled")
     with backend("autoregressive")(str(folder), threads=1, acceptance="coupled") as own:
@@ -185,7 +185,7 @@ def test_an_answer_over_a_link_is_the_models_own_and_tells_what_it_took(
     assert msgspec.json.decode(msgspec.json.encode(trace), type=Trace) == trace
 
 
-def test_a_verifier_with_another_model_is_refused(folder: Path, verifier: Verifier, tmp_path: Path) -> None:
+def test_a_verifier_with_another_model_is_rejected(folder: Path, verifier: Verifier, tmp_path: Path) -> None:
     another = split(build_model(tmp_path / "other", seed=3), verifier=verifier.address)
     with pytest.raises(UserError, match="whose files are not those of") as caught:
         another.load()
@@ -193,20 +193,20 @@ def test_a_verifier_with_another_model_is_refused(folder: Path, verifier: Verifi
     assert another.processes == ()
 
 
-def test_a_server_that_ends_when_it_should_leaves_no_log() -> None:
+def test_a_closed_server_leaves_no_log() -> None:
     started = ServerProcess(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"])
     assert started.log.exists()
     started.close()
     assert not started.log.exists()
 
 
-def test_a_server_that_is_never_ready_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_ready_in_time_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "START_SECONDS", 0.01)
     with pytest.raises(UserError, match=r"specdec link was not ready after 0.01 s"):
         ServerProcess(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"])
 
 
-def test_a_server_ends_with_a_process_that_is_killed() -> None:
+def test_a_server_ends_with_its_killed_parent() -> None:
     start = "from ianvs_specdec.backends.child import ServerProcess; import time"
     link = "ServerProcess(['link', '--listen', '127.0.0.1:0', '--to', '127.0.0.1:1'])"
     owner = subprocess.Popen(
@@ -223,7 +223,7 @@ def test_a_server_ends_with_a_process_that_is_killed() -> None:
     assert not Path(f"/proc/{server}/cmdline").exists()
 
 
-def test_a_link_that_dies_in_an_answer_is_what_is_told(folder: Path, verifier: Verifier) -> None:
+def test_a_killed_link_is_the_reported_error(folder: Path, verifier: Verifier) -> None:
     edge = {**DRAFTS, "draft": str(folder), "patience": 0.1}
     with split(folder, edge=edge, verifier=verifier.address) as far:
         far.load()

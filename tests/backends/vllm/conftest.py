@@ -19,7 +19,7 @@ MODELS = EXAMPLE / "models"
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., VllmLLM]]:
-    """Makes a back end whose worker is the stand-in; ``behaviour`` says what goes wrong."""
+    """Creates back ends with the stand-in; ``behaviour``: what goes wrong."""
     made: list[VllmLLM] = []
 
     def start(behaviour: str = "", vllm: str | None = "9.9", cpu: bool = True, **options: Any) -> VllmLLM:

@@ -1,4 +1,4 @@
-"""vLLM itself behind the back end, on the embedded cloud model: same output as ours, same acceptance, one process each.
+"""vLLM itself, on the embedded cloud model: output and acceptance are ours.
 
 Needs an environment with vLLM; ``make test-vllm`` makes one and names its Python in SPECDEC_VLLM_PYTHON.
 """
@@ -81,7 +81,7 @@ def ours(model: str) -> Iterator[AutoregressiveLLM]:
 
 @pytest.fixture(scope="module")
 def speculative(plain: VllmLLM) -> Iterator[VllmLLM]:
-    """vLLM with the shipped head, after the engine without it has been closed, as one test case follows another."""
+    """vLLM with the shipped head, after the engine without it is closed, as in a job."""
     plain.load()
     assert plain._worker is not None
     pid = plain._worker.pid
@@ -97,7 +97,7 @@ def ids(completions: list[Completion]) -> list[list[int]]:
     return [completion.token_ids for completion in completions]
 
 
-def test_greedy_output_is_ours_token_by_token(plain: VllmLLM, ours: AutoregressiveLLM) -> None:
+def test_greedy_output_is_ours(plain: VllmLLM, ours: AutoregressiveLLM) -> None:
     pieces: list[str] = []
     found, expected = answers(plain), answers(ours)
     assert ids(found) == ids(expected)
@@ -164,7 +164,7 @@ def test_token_probabilities_are_ours(speculative: VllmLLM, ours: Autoregressive
             assert 0 <= told[1] <= own[1] + 5e-3
 
 
-def test_with_the_shipped_head_output_and_acceptance_are_ours(speculative: VllmLLM, ours: AutoregressiveLLM) -> None:
+def test_output_and_acceptance_of_the_shipped_head_are_ours(speculative: VllmLLM, ours: AutoregressiveLLM) -> None:
     found = answers(speculative)
     assert ids(found) == ids(answers(ours))
     options = {"head": HEAD, "tree": "chain", "depth": DRAFTS, "length": f"fixed:{DRAFTS}"}
@@ -182,7 +182,7 @@ def test_with_the_shipped_head_output_and_acceptance_are_ours(speculative: VllmL
         assert all(step.emitted == step.accepted + 1 for step in completion.trace.steps[:-1])
 
 
-def test_streams_at_once_under_speculation_are_lossless(speculative: VllmLLM, ours: AutoregressiveLLM) -> None:
+def test_concurrent_speculation_is_lossless(speculative: VllmLLM, ours: AutoregressiveLLM) -> None:
     with ThreadPoolExecutor(len(CHATS)) as threads:
         found = list(threads.map(lambda chat: speculative.generate(chat, GREEDY), CHATS))
     assert ids(found) == ids(answers(ours))
@@ -196,7 +196,7 @@ def test_streams_at_once_under_speculation_are_lossless(speculative: VllmLLM, ou
         ({"speculative": {"method": "clairvoyance", "model": HEAD, "num_speculative_tokens": 2}}, "method"),
     ],
 )
-def test_what_vllm_does_not_know_is_told_in_one_line(options: dict[str, Any], message: str) -> None:
+def test_unknown_arguments_are_one_line(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         vllm(**options).load()
     assert "\n" not in str(error.value)

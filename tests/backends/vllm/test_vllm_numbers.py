@@ -1,4 +1,4 @@
-"""A worker that counts what cannot be: the request fails, nothing of it is believed, and nobody waits for ever."""
+"""Invalid values from a worker fail the request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ask(llm: VllmLLM, **sampling: Any) -> Any:
     ],
     ids=str,
 )
-def test_what_no_worker_counts_is_a_failed_request(stand_in: Callable[..., VllmLLM], change: dict[str, Any]) -> None:
+def test_invalid_values_fail_the_request(stand_in: Callable[..., VllmLLM], change: dict[str, Any]) -> None:
     llm = stand_in(engine_args={"change": change})
     with pytest.raises(AnswerError, match="vLLM's worker returned an invalid value") as caught:
         ask(llm, logprobs=True)
@@ -44,13 +44,13 @@ def test_what_no_worker_counts_is_a_failed_request(stand_in: Callable[..., VllmL
 
 
 @pytest.mark.parametrize("line", ["5", "{", "[" * 9999, '{"id": 1e999}', '{"id": ' + "9" * 5000 + "}"])
-def test_a_line_that_is_none_lets_nobody_wait(stand_in: Callable[..., VllmLLM], line: str) -> None:
+def test_invalid_lines_fail_all_requests(stand_in: Callable[..., VllmLLM], line: str) -> None:
     llm = stand_in(engine_args={"line": line})
     with pytest.raises(UserError, match="the vLLM process wrote an invalid answer"):
         ask(llm)
 
 
 @pytest.mark.parametrize("ready", [{"max_model_len": 1e999}, {"memory": -5}])
-def test_a_worker_that_says_nonsense_of_itself(stand_in: Callable[..., VllmLLM], ready: dict[str, Any]) -> None:
+def test_invalid_ready_messages_are_errors(stand_in: Callable[..., VllmLLM], ready: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="the vLLM process does not report that it is ready"):
         stand_in(engine_args={"ready": ready}).load()

@@ -1,4 +1,4 @@
-"""The options of the vLLM back end, from YAML to the constructor, without vLLM."""
+"""Options of the back end ``vllm``, without vLLM."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def vllm(**options: Any) -> VllmLLM:
         ({"engine_args": {"speculative_config": {}}}, "engine_args", "that is the option speculative"),
     ],
 )
-def test_options_that_cannot_be_are_told_with_their_key(options: dict[str, Any], key: str, message: str) -> None:
+def test_invalid_options_are_rejected_with_their_key(options: dict[str, Any], key: str, message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         vllm(**options)
     assert error.value.key == key
 
 
-def test_what_another_version_of_vllm_may_know_is_only_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_names_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     for method in ("clairvoyance", "eagle7"):
         given = {"method": method, "model": HEAD, "draft_attention_backend": 3}
         assert vllm(speculative=given).speculative == given
@@ -53,7 +53,7 @@ def test_what_another_version_of_vllm_may_know_is_only_told(caplog: pytest.LogCa
     assert not caplog.text
 
 
-def test_the_python_is_a_path_a_program_or_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_python_is_a_path_a_program_or_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert vllm().python() == sys.executable
     (tmp_path / "python").symlink_to(sys.executable)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -69,7 +69,7 @@ def test_the_python_is_a_path_a_program_or_a_variable(monkeypatch: pytest.Monkey
         assert error.value.key == "vllm_python"
 
 
-def test_a_python_without_vllm_is_told_by_the_real_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_vllm_is_reported_by_the_real_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "")
     has = subprocess.run([sys.executable, "-c", "import vllm"], capture_output=True, check=False)
     if has.returncode == 0:
@@ -78,7 +78,7 @@ def test_a_python_without_vllm_is_told_by_the_real_worker(monkeypatch: pytest.Mo
         vllm().load()
 
 
-def test_loading_the_module_and_checking_options_imports_nothing_heavy() -> None:
+def test_checking_options_imports_nothing_heavy() -> None:
     code = (
         "import sys; from ianvs_specdec.plugin.settings import ModelSettings\n"
         f"ModelSettings.parse({{'model': {str(MODELS / 'cloud')!r}, 'backend': 'vllm', "

@@ -1,4 +1,4 @@
-"""The vLLM back end on a stand-in for its worker: what is asked, put together, stopped, refused, and a death told."""
+"""Back end ``vllm`` with a stand-in for its worker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ask(llm: VllmLLM, **sampling: Any) -> Any:
     return llm.generate([{"role": "user", "content": "hello"}], Sampling(**{"max_tokens": 20, **sampling}))
 
 
-def test_an_answer_is_put_together_from_steps_and_drafts(stand_in: Callable[..., VllmLLM], tmp_path: Path) -> None:
+def test_an_answer_is_assembled_from_steps_and_drafts(stand_in: Callable[..., VllmLLM], tmp_path: Path) -> None:
     pieces: list[tuple[str, int]] = []
     llm = stand_in(speculative=SPECULATIVE)
     answer = llm.generate(
@@ -51,7 +51,7 @@ def test_an_answer_is_put_together_from_steps_and_drafts(stand_in: Callable[...,
     assert not list(tmp_path.glob("*.log")), "the log of an engine that was closed is left behind"
 
 
-def test_token_probabilities_are_asked_for_and_end_where_the_answer_ends(stand_in: Callable[..., VllmLLM]) -> None:
+def test_log_probabilities_end_with_the_answer(stand_in: Callable[..., VllmLLM]) -> None:
     llm = stand_in(speculative=SPECULATIVE)
     assert ask(llm).trace.confidence is None
     whole = ask(llm, logprobs=True)
@@ -66,7 +66,7 @@ def test_token_probabilities_are_asked_for_and_end_where_the_answer_ends(stand_i
     assert stopped.trace.confidence == whole.trace.confidence[: len(stopped.token_ids)]
 
 
-def test_the_engine_gets_the_options_and_absolute_folders(
+def test_the_engine_gets_options_and_absolute_folders(
     stand_in: Callable[..., VllmLLM], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(MODELS)
@@ -91,7 +91,7 @@ def test_the_engine_gets_the_options_and_absolute_folders(
     }
 
 
-def test_a_stop_string_ends_the_output_at_its_last_token_and_the_request_in_the_engine(
+def test_a_stop_string_ends_output_and_request(
     stand_in: Callable[..., VllmLLM],
 ) -> None:
     llm = stand_in("slow", speculative=SPECULATIVE)
@@ -120,7 +120,7 @@ def test_the_token_limit_leaves_room_in_the_window(stand_in: Callable[..., VllmL
     assert "asked for 20\n" in llm._worker.log.read_text()
 
 
-def test_requests_of_many_threads_are_under_way_together(stand_in: Callable[..., VllmLLM]) -> None:
+def test_requests_run_concurrently(stand_in: Callable[..., VllmLLM]) -> None:
     llm = stand_in("together")
     assert llm.concurrent
     with ThreadPoolExecutor(4) as threads:
@@ -129,7 +129,7 @@ def test_requests_of_many_threads_are_under_way_together(stand_in: Callable[...,
     assert [answer.token_ids for answer in answers] == [answers[3].token_ids[:n] for n in (2, 3, 5, 9)]
 
 
-def test_two_engines_follow_each_other_and_the_first_is_gone(stand_in: Callable[..., VllmLLM]) -> None:
+def test_a_closed_engine_can_be_restarted(stand_in: Callable[..., VllmLLM]) -> None:
     llm = stand_in()
     for _ in range(2):
         assert ask(llm).completion_tokens == 9
@@ -140,7 +140,7 @@ def test_two_engines_follow_each_other_and_the_first_is_gone(stand_in: Callable[
             os.kill(pid, 0)
 
 
-def test_a_worker_that_is_killed_is_told_to_all_who_wait(stand_in: Callable[..., VllmLLM]) -> None:
+def test_a_killed_worker_fails_all_requests(stand_in: Callable[..., VllmLLM]) -> None:
     llm = stand_in("die")
     llm.load()
     barrier = threading.Barrier(3)
@@ -157,11 +157,11 @@ def test_a_worker_that_is_killed_is_told_to_all_who_wait(stand_in: Callable[...,
             assert "about to go" in message
             assert "\n" not in message
     # It stays dead until it is closed, then starts anew.
-    with pytest.raises(UserError, match="before it was asked"):
+    with pytest.raises(UserError, match="before the request"):
         ask(llm)
 
 
-def test_a_worker_that_cannot_load_says_why_in_one_line(stand_in: Callable[..., VllmLLM], tmp_path: Path) -> None:
+def test_load_errors_are_one_line(stand_in: Callable[..., VllmLLM], tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         stand_in("no").load()
     assert "there is no such head" in str(error.value)
@@ -170,7 +170,7 @@ def test_a_worker_that_cannot_load_says_why_in_one_line(stand_in: Callable[..., 
         stand_in("crash").load()
 
 
-def test_a_refused_request_leaves_the_others_alone(stand_in: Callable[..., VllmLLM]) -> None:
+def test_a_rejected_request_does_not_affect_others(stand_in: Callable[..., VllmLLM]) -> None:
     llm = stand_in("refuse")
     with pytest.raises(AnswerError, match="the prompt is odd") as error:
         ask(llm)
@@ -178,7 +178,7 @@ def test_a_refused_request_leaves_the_others_alone(stand_in: Callable[..., VllmL
     assert ask(llm, max_tokens=8).completion_tokens == 8
 
 
-def test_sampled_drafts_are_refused_on_the_cpu_build_before_anything_is_loaded(
+def test_sampled_drafts_are_rejected_on_the_cpu_build(
     stand_in: Callable[..., VllmLLM], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(VllmLLM, "load", lambda self: pytest.fail("the model was loaded"))
@@ -196,12 +196,12 @@ def test_sampled_drafts_are_refused_on_the_cpu_build_before_anything_is_loaded(
     stand_in(cpu=False, speculative=SPECULATIVE).check(sampled)
 
 
-def test_what_the_engine_runs_on_counts_more_than_the_name_of_the_package(stand_in: Callable[..., VllmLLM]) -> None:
+def test_the_engines_device_overrides_the_package_name(stand_in: Callable[..., VllmLLM]) -> None:
     with pytest.raises(UserError, match="55005"):
         ask(stand_in(cpu=False, speculative=SPECULATIVE), temperature=0.7)
 
 
-def test_a_worker_gets_its_own_packages_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_of_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "elsewhere")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert "PYTHONPATH" not in vllm_backend.environment(None)
@@ -209,7 +209,7 @@ def test_a_worker_gets_its_own_packages_and_threads(monkeypatch: pytest.MonkeyPa
     assert vllm_backend.environment(2)["OMP_NUM_THREADS"] == "2"
 
 
-def test_what_an_answer_depends_on(stand_in: Callable[..., VllmLLM], tmp_path: Path) -> None:
+def test_identity_has_all_that_answers_depend_on(stand_in: Callable[..., VllmLLM], tmp_path: Path) -> None:
     digests = FileDigests(tmp_path / "digests.json")
     plain = stand_in(dtype="float32")
     eagle = stand_in(dtype="float32", speculative=SPECULATIVE)
@@ -247,7 +247,7 @@ def test_what_an_answer_depends_on(stand_in: Callable[..., VllmLLM], tmp_path: P
         ([1, 3, 2], [1, 3, 2], [(5, 1), (5, 1)], []),
     ],
 )
-def test_steps_have_the_engines_own_sums(
+def test_steps_have_the_sums_of_the_engine(
     received: list[int], kept: list[int], drafts: list[tuple[int, int]], steps: list[Step]
 ) -> None:
     assert steps_of(received, kept, drafts) == steps

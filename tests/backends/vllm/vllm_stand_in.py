@@ -1,4 +1,4 @@
-"""Stands in for the vLLM worker: the same protocol, answers from STAND_IN_IDS, and what goes wrong by ``behaviour``."""
+"""A stand-in for the vLLM worker: answers from STAND_IN_IDS; ``behaviour``: what goes wrong."""
 
 import json
 import os
@@ -45,7 +45,7 @@ running, waiting = {}, []
 
 
 def run(message):
-    """Three, then two tokens, then what is left; the first from the prefill."""
+    """Lines of 1 (prefill), 3, 2 tokens, then single ones."""
     id, most = message["id"], message["sampling"]["max_tokens"]
     text = [int(i) for i in os.environ["STAND_IN_IDS"].split()][:most]
     chunks = [text[:1], text[1:4], text[4:6], *([t] for t in text[6:])]

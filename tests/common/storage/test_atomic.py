@@ -1,4 +1,4 @@
-"""Files that are replaced: the old one or the new one, and nothing beside it, whenever a process is killed."""
+"""Atomic replacement: the old or the new file, and no leftovers, also after a kill."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ with replacing(path) as file, temporary_folder(path) as folder:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_what_a_killed_process_left_is_gone_when_the_next_one_writes(tmp_path: Path) -> None:
+def test_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     path.write_text("old")
     for _ in range(2):
@@ -42,7 +42,7 @@ def test_what_a_killed_process_left_is_gone_when_the_next_one_writes(tmp_path: P
     )
 
 
-def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_an_error_leaves_only_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     with suppress(ValueError), replacing(path) as temporary:

@@ -1,4 +1,4 @@
-"""Cells of CSV files that a spreadsheet would compute, as the plugin and the host write them."""
+"""CSV cells that look like formulas, in the plugin and the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLAIN = ["", "a=b", "-1", "+1.5", "-1e-3", "nan", "-inf", "'tis", "edge-only", "
 
 
 @pytest.mark.parametrize("module", [cells, of_the_host], ids=["plugin", "host"])
-def test_formulas_become_texts_and_numbers_stay(module) -> None:
+def test_formulas_are_escaped_and_numbers_are_not(module) -> None:
     written = module.csv_text([["a", *FORMULAS, *PLAIN], [-1, -2.5]])
     (first, numbers) = csv.reader(io.StringIO(written, newline=""))
     assert first == ["a", *(f"'{text}" for text in FORMULAS), *PLAIN]

@@ -1,4 +1,4 @@
-"""One run at a time in a folder: another one is told who is there, and a killed one is there no more."""
+"""Folder locks: one run at a time, an error that names the holder, release by killed processes."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.01)
 
 
-def test_a_second_run_is_told_which_process_is_there_until_that_is_killed(tmp_path: Path) -> None:
+def test_a_locked_folder_names_the_holder_until_it_is_killed(tmp_path: Path) -> None:
     with locked_folder(tmp_path) as process:
-        with pytest.raises(UserError) as told:
+        with pytest.raises(UserError) as caught:
             lock_folder(tmp_path, "ours")
         for part in (f"process {process.pid} on ", "since 20", "wait until it has ended", f"kill {process.pid}"):
-            assert part in str(told.value)
+            assert part in str(caught.value)
         assert lock_folder(tmp_path, "theirs"), "a process of the same run shares it"
         process.kill()
         process.wait()
         assert lock_folder(tmp_path, "ours")
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"pid": "x"}', "[" * 100_000])
-def test_a_damaged_account_of_the_holder_is_no_error(tmp_path: Path, text: str) -> None:
+def test_a_damaged_description_of_the_holder_is_ignored(tmp_path: Path) -> None:
     with locked_folder(tmp_path):
-        (tmp_path / HOLDER).write_text(text)
-        with pytest.raises(UserError, match="in use by another run: wait"):
-            lock_folder(tmp_path, "ours")
+        for text in ("", "[]", '{"pid": "x"}', "[" * 100_000):
+            (tmp_path / HOLDER).write_text(text)
+            with pytest.raises(UserError, match="in use by another run: wait"):
+                lock_folder(tmp_path, "ours")
 
 
-def test_a_claim_ends_with_its_last_holder(tmp_path: Path) -> None:
+def test_a_lock_ends_with_its_last_reference(tmp_path: Path) -> None:
     first = lock_folder(tmp_path, "ours")
     second = lock_folder(tmp_path, "another run of this process")
     assert second is first
@@ -52,7 +52,7 @@ def test_a_claim_ends_with_its_last_holder(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="forks")
-def test_a_child_of_the_run_shares_it(tmp_path: Path) -> None:
+def test_processes_of_a_run_share_the_lock(tmp_path: Path) -> None:
     kept = lock_folder(tmp_path, "ours")
     code = HOLDING.replace("theirs", "ours")
     child = subprocess.run([sys.executable, "-c", code, str(tmp_path)], input=b"", capture_output=True)

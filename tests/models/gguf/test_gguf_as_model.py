@@ -1,8 +1,9 @@
-"""A GGUF file is a model wherever a folder is one: imported once, known by its content, refused by name."""
+"""GGUF files as models: imported once, identified by content, errors with the file name."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import struct
@@ -24,6 +25,7 @@ from ianvs_specdec.models.gguf.exporting import export_gguf
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
 from tests.support.folders import EDGE, random_model
+from tests.support.slow_cases import slow_unless
 
 gguf = pytest.importorskip("gguf", reason="the package gguf is not installed (extra gguf)")
 
@@ -41,7 +43,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def file(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of 8 bits, which no type of 16 bits holds."""
+    """A file with 8-bit weights, which no 16-bit type represents exactly."""
     path = tmp_path_factory.mktemp("gguf") / "edge.gguf"
     export_gguf(EDGE, path, "q8_0")
     return path
@@ -51,7 +53,7 @@ def engine(model: Path) -> Any:
     return engine_backend("autoregressive")(str(model), dtype="float32", device="cpu", threads=1)
 
 
-def test_output_is_that_of_transformers_in_float32(file: Path, tmp_path: Path) -> None:
+def test_output_equals_that_of_transformers(file: Path, tmp_path: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(EDGE)
     ids = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, return_dict=False)
     reference = transformers.AutoModelForCausalLM.from_pretrained(EDGE, dtype=torch.float32)
@@ -72,27 +74,32 @@ def test_output_is_that_of_transformers_in_float32(file: Path, tmp_path: Path) -
     assert json.loads(out.read_text())["output"] == ids + expected
 
 
-@pytest.mark.parametrize("kind", ["f32", "q8_0", "q4_0"])
-@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe", "olmoe", "llama3 scaling", "phi3 longrope"])
-def test_further_families_answer_as_transformers_does(family: str, kind: str, home: Path, tmp_path: Path) -> None:
+ANSWERING = ("mixtral", "qwen3_moe", "olmoe", "llama3 scaling", "phi3 longrope")
+FAST = {("mixtral", "q4_0"), ("olmoe", "q8_0"), ("qwen3_moe", "f32"), ("llama3 scaling", "q4_0")}
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"), slow_unless(itertools.product(ANSWERING, ("f32", "q8_0", "q4_0")), FAST.__contains__)
+)
+def test_output_of_further_families_equals_transformers(family: str, kind: str, home: Path, tmp_path: Path) -> None:
     random_model(tmp_path / "there", family)
     export_gguf(tmp_path / "there", tmp_path / "m.gguf", "f32" if kind == "q4_0" else kind)
     if kind == "q4_0":
         quantize(tmp_path / "m.gguf", tmp_path / "m4.gguf")
     path = tmp_path / ("m4.gguf" if kind == "q4_0" else "m.gguf")
     with engine(path) as llm:
-        answer = llm.generate(CHAT, Sampling(max_tokens=100, ignore_eos=True))
+        answer = llm.generate(CHAT, Sampling(max_tokens=32, ignore_eos=True))
     folder = import_folder(path)
     reference = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     ids = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, return_dict=False)
-    settings = {"max_new_tokens": 100, "min_new_tokens": 100, "do_sample": False, "eos_token_id": None}
+    settings = {"max_new_tokens": 32, "min_new_tokens": 32, "do_sample": False, "eos_token_id": None}
     expected = reference.generate(torch.tensor([ids]), **settings)[0, len(ids) :].tolist()
     assert answer.token_ids == expected
 
 
 def quantize(path: Path, out: Path) -> None:
-    """All matrices but routers as q4_0."""
+    """Quantize all matrices except routers to q4_0."""
     reader = gguf.GGUFReader(path)
     writer = gguf.GGUFWriter(out, reader.get_field("general.architecture").contents())
     for key, field in reader.fields.items():
@@ -115,16 +122,16 @@ def test_draft_model(file: Path) -> None:
     assert sum(step.accepted for step in answer.trace.steps) > 12
 
 
-def test_imported_once_and_again_when_it_changed(
+def test_a_file_is_imported_once_per_content(
     home: Path, file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tmp_path / "only" / "model.gguf"
     model.parent.mkdir()
     model.write_bytes(file.read_bytes())
     own = hashlib.sha256(model.read_bytes()).hexdigest()
-    said = f"{model}: importing into {home}"
+    message = f"{model}: importing into {home}"
     engine(model).check_files()
-    assert capfd.readouterr().err.count(said) == 1
+    assert capfd.readouterr().err.count(message) == 1
     for place in (model, model.parent):
         ModelSettings.parse({"model": str(place)}).check_files()
         known = engine(place).identity(FileDigests(None))["model"]
@@ -133,15 +140,15 @@ def test_imported_once_and_again_when_it_changed(
         with monkeypatch.context() as later:
             later.setattr("ianvs_specdec.backends.prompts.IMPORT_VERSION", IMPORT_VERSION + 1)
             assert engine(place).identity(FileDigests(None))["model"] != known
-    assert said not in capfd.readouterr().err
+    assert message not in capfd.readouterr().err
     before, others = import_folder(model), set((home / "ianvs-specdec" / "models").iterdir())
     os.utime(model, (1, 1))
     engine(model).check_files()
-    assert capfd.readouterr().err.count(said) == 1
+    assert capfd.readouterr().err.count(message) == 1
     assert set((home / "ianvs-specdec" / "models").iterdir()) == others - {before} | {import_folder(model)}
 
 
-def test_an_import_in_a_cache_that_cannot_be_written(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_import_in_a_read_only_cache(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = import_once(file)
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -152,7 +159,7 @@ def test_an_import_in_a_cache_that_cannot_be_written(file: Path, monkeypatch: py
     assert import_once(file) == folder
 
 
-def test_files_that_are_no_models_are_refused_by_name(home: Path, file: Path, tmp_path: Path) -> None:
+def test_invalid_files_are_refused_by_name(home: Path, file: Path, tmp_path: Path) -> None:
     whole = file.read_bytes()
     reader = gguf.GGUFReader(file)
 
@@ -183,7 +190,7 @@ def test_files_that_are_no_models_are_refused_by_name(home: Path, file: Path, tm
 @pytest.mark.parametrize(
     ("model", "reason"), [("none.gguf", "there is no file"), ("two", "holds 2 GGUF files: name one")]
 )
-def test_places_without_one_file(model: str, reason: str, tmp_path: Path) -> None:
+def test_paths_without_exactly_one_file(model: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "two").mkdir()
     for name in "ab":
         (tmp_path / "two" / f"{name}.gguf").touch()

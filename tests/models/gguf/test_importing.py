@@ -1,4 +1,4 @@
-"""A GGUF file becomes a folder with the same weights, tokens and chat template. What cannot be read is refused."""
+"""Import of GGUF files: the same weights, tokens and chat template; refusal of unsupported metadata."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def convert(model: Path, out: Path, kind: str = "float32") -> int:
 
 
 @pytest.mark.parametrize("rules", PRE_TOKENIZERS, ids=PRE_TOKENIZERS.values())
-def test_texts_are_split_by_the_rules_that_the_file_names(rules: tuple[str, ...], tmp_path: Path) -> None:
+def test_pre_tokenizers_survive_a_round_trip(rules: tuple[str, ...], tmp_path: Path) -> None:
     built = {
         "bytes by words": pre_tokenizers.ByteLevel(add_prefix_space=False),
         "bytes": pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
@@ -55,11 +55,11 @@ def test_sentencepiece(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     same_tokens(sentencepiece(prefix=True), tmp_path)
     other = tmp_path / "other"
     assert convert(exported(sentencepiece(prefix=False), other), other / "back") == 2
-    assert "puts no space before a text, cannot be imported: use backend llamacpp" in capsys.readouterr().err
+    assert "does not prepend a space, cannot be imported: use backend llamacpp" in capsys.readouterr().err
 
 
 def exported(tokenizer: Any, folder: Path) -> Path:
-    """A GGUF file of a small model with this tokenizer."""
+    """A GGUF file of a small model with ``tokenizer``."""
     (folder / "there").mkdir(parents=True)
     random_model(folder / "there", tie_word_embeddings=True)
     tokenizer.save_pretrained(folder / "there")
@@ -77,20 +77,20 @@ def same_tokens(tokenizer: Any, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("values", [8.0, [1.0] * 7 + [3.0], [1.0] * 7])
-def test_factors_of_positions_that_are_not_llama3s(values: Any, tmp_path: Path) -> None:
+def test_unknown_rotary_factors_are_refused(values: Any, tmp_path: Path) -> None:
     metadata, names = stated("llama3 scaling", tmp_path)
     factors = np.float32(values) * np.ones(8 if isinstance(values, float) else len(values), dtype=np.float32)
     with pytest.raises(UserError, match=r"rope_freqs.weight\) cannot be imported: use backend llamacpp"):
         configuration(metadata, names, {"rope_freqs.weight": factors})
 
 
-def test_nothing_is_replaced(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_folder_is_not_replaced(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert convert(file, tmp_path) == 2
     assert "give a folder that does not exist yet" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_exported_family_computes_the_same_logits(family: str, tmp_path: Path) -> None:
+def test_a_round_trip_keeps_the_logits(family: str, tmp_path: Path) -> None:
     model = random_model(tmp_path / "there", family)
     export_gguf(tmp_path / "there", tmp_path / "file.gguf", "f32")
     import_gguf(tmp_path / "file.gguf", tmp_path / "back", "float32")
@@ -98,14 +98,14 @@ def test_every_exported_family_computes_the_same_logits(family: str, tmp_path: P
     ids = torch.tensor([random.Random(0).choices(range(5, 1024), k=100)])
     with torch.no_grad():
         expected, got = (one(ids).logits for one in (model, back))
-    # Weights whose norms have an offset were rounded once more.
+    # Norms with an offset are rounded once more.
     torch.testing.assert_close(got, expected, atol=1e-3 if "gemma" in family else 0.0, rtol=0.0)
     window = 256 if family == "phi3 longrope" else window_of(model.config)
     assert window_of(back.config) == window
 
 
 def stated(family: str, folder: Path, **settings: Any) -> tuple[dict[str, Any], set[str]]:
-    """All metadata of an exported file, and the names of its tensors."""
+    """Metadata and tensor names of an exported file."""
     random_model(folder, family, **settings)
     export_gguf(folder, folder / "file.gguf", "f32")
     reader = gguf.GGUFReader(folder / "file.gguf")
@@ -127,7 +127,7 @@ def stated(family: str, folder: Path, **settings: Any) -> tuple[dict[str, Any], 
         ("llama", "general.architecture", "mamba"),
     ],
 )
-def test_metadata_that_are_not_read_are_refused_by_name(family: str, key: str, value: Any, tmp_path: Path) -> None:
+def test_unknown_metadata_are_refused_by_name(family: str, key: str, value: Any, tmp_path: Path) -> None:
     metadata, names = stated(family, tmp_path)
     configuration(metadata, names)
     with pytest.raises(UserError, match=re.escape(key.removeprefix("llama."))):
@@ -159,7 +159,7 @@ def test_metadata_of_published_files(
     assert {key: config[key] for key in expected} == expected
 
 
-def test_a_published_longrope_model_has_its_whole_window(tmp_path: Path) -> None:
+def test_a_longrope_model_has_its_whole_window(tmp_path: Path) -> None:
     metadata, names = stated("phi3 longrope", tmp_path)
     factors = {f"rope_factors_{kind}.weight": np.float32([1.1] * 4 + [3.3] * 4) for kind in ("long", "short")}
     config = configuration({**metadata, "phi3.context_length": 512}, names, factors)
@@ -172,7 +172,7 @@ def test_a_published_longrope_model_has_its_whole_window(tmp_path: Path) -> None
         configuration(metadata, names, short)
 
 
-def test_control_tokens_whose_names_say_so_end_an_answer(tmp_path: Path) -> None:
+def test_known_control_tokens_end_an_answer(tmp_path: Path) -> None:
     tokenizer = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>", "<|im_start|>"]})
     tokenizer.add_tokens(["<|eom_id|>"])

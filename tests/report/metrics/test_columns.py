@@ -50,13 +50,13 @@ def test_by_hand(name: str, expected: float) -> None:
 @pytest.mark.parametrize(
     ("backend", "form"), [("SplitSpecDec", "Token Ids"), ("SlicedSpecDec", "Hidden States"), ("api", "Text")]
 )
-def test_what_leaves_the_edge_follows_from_the_back_end(backend: str, form: str) -> None:
+def test_sent_form_by_back_end(backend: str, form: str) -> None:
     rows = [edge_row(completion([(1.0, 1)]), backend=backend), cloud_row(completion([(1.0, 1)]), backend=backend)]
     found = {name: value(f"Sent as {name}", rows) for name in ("Text", "Token Ids", "Hidden States")}
     assert found == {"Text": 0, "Token Ids": 0, "Hidden States": 0, form: 50}
 
 
-def test_prompts_that_were_cut_are_counted_and_none_is_claimed_of_who_does_not_tell() -> None:
+def test_truncated_prompts_are_counted_if_reported() -> None:
     def rows(*truncated: int | None) -> list[list[Any]]:
         asked = [msgspec.structs.replace(completion([(1.0, 1)]), truncated=tokens) for tokens in truncated]
         return [edge_row(*asked), cloud_row(completion([(1.0, 1)]))]
@@ -81,7 +81,7 @@ def test_every_column_survives_an_empty_answer_and_foreign_results() -> None:
                 assert math.isnan(number), name
 
 
-def test_acceptance_is_known_of_sums_and_what_steps_tell_is_not() -> None:
+def test_sums_without_steps_give_acceptance_only() -> None:
     told = completion([(1.0, 1), (3.0, 4)])
     told.trace = msgspec.structs.replace(told.trace, drafts=(12, 3))
     rows = [edge_row(told), edge_row(completion([(1.0, 1), (3.0, 4)], [Step(8, 3, 4, 9)]))]
@@ -96,7 +96,7 @@ def test_acceptance_is_known_of_sums_and_what_steps_tell_is_not() -> None:
     assert math.isnan(value("Acceptance Rate", [edge_row(told)])), "not all steps are known"
 
 
-def test_drafting_is_a_share_of_all_that_was_busy_for_a_query() -> None:
+def test_drafting_share_is_relative_to_busy_time() -> None:
     def drafting(seconds: float, drafted: float | None) -> Any:
         answer = completion([(seconds / 2, 1), (seconds, 4)])
         answer.trace.drafting = drafted
@@ -124,7 +124,7 @@ def test_speedup_is_a_ratio_of_sums_over_the_same_queries() -> None:
     assert (value("Lossless", rows), value("Speedup Known", rows)) == (100.0, 0)
 
 
-def test_one_differing_turn_makes_a_query_not_lossless_and_ends_the_comparison() -> None:
+def test_a_differing_turn_ends_the_comparison() -> None:
     differing = baseline(3.0, 2, identical=False, difference=1, near_tie=True)
     two = (completion([(1.0, 1), (2.0, 1)]), completion([(1.0, 1)]))
     rows = [edge_row(*two, baseline=[differing, None]), edge_row(*two, baseline=[baseline(3.0, 2), baseline(1.0, 1)])]
@@ -137,7 +137,7 @@ def test_one_differing_turn_makes_a_query_not_lossless_and_ends_the_comparison()
     assert math.isnan(value("Near Ties", rows))
 
 
-def test_sampled_answers_have_no_losslessness_and_lossy_ones_have_none_of_it() -> None:
+def test_lossless_of_sampled_and_lossy_answers() -> None:
     answer = completion([(1.0, 1)])
     assert math.isnan(value("Lossless", [edge_row(answer, baseline=baseline(1.0, 1), greedy=False)]))
     for known in (baseline(1.0, 1), None):
@@ -167,7 +167,7 @@ def test_the_edge_s_work_in_a_cascade_counts() -> None:
     assert value("Edge Completion Tokens", rows) == 2
 
 
-def test_a_cascade_in_which_the_edge_failed_counts_the_wait_for_it() -> None:
+def test_cascade_latency_includes_a_failed_edge() -> None:
     cloud = response(completion([(0.5, 1), (1.0, 1)]), side="cloud", cost=0.003)
     given_up = {"error": "no answer", "failures": [(2.0, "HTTP 500"), (5.0, "time-out")]}
     edge = response(**given_up)

@@ -1,4 +1,4 @@
-"""Router AUROC and Router APGR: what the other side would have made of a query comes from the row or the journal."""
+"""Router AUROC and Router APGR, with the other side's answers from the row or the journal."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ def test_rows_with_both_answers_need_no_journal_for_that_side(job: Path) -> None
     assert values(rows(list(KNOWING), cascade=True))["Router AUROC"] == pytest.approx(14 / 15, abs=1e-6)
 
 
-def test_other_sampling_is_another_models(job: Path) -> None:
+def test_other_sampling_is_another_configuration(job: Path) -> None:
     kept(job, "edge", range(8))
     kept(job, "cloud", range(3), temperature=0.0)
     kept(job, "cloud", range(8), temperature=0.7)
     assert all(math.isnan(value) for value in values(rows(list(KNOWING))).values())
 
 
-def test_answers_with_log_probabilities_are_the_same_models(job: Path) -> None:
+def test_log_probabilities_do_not_change_the_configuration(job: Path) -> None:
     kept(job, "edge", range(8))
     kept(job, "cloud", range(1, 8, 2))
     kept(job, "cloud", range(8), logprobs=True)

@@ -1,4 +1,4 @@
-"""Answers that were under way at the same time share the time that they have in common."""
+"""Concurrent requests share their common time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def cascade(number: int, edge_issued: float, cloud_issued: float) -> list[Any]:
     [((0, 3, 6, 9), (1, 4, 7, 10)), ((-100, -99, -98, -97), (100, 102, 104, 106))],
     ids=["asked now", "asked before"],
 )
-def test_a_cascade_takes_as_long_whichever_test_case_asked_first(
+def test_cascade_latency_includes_a_replayed_edge_answer(
     edge_starts: tuple[float, ...], cloud_starts: tuple[float, ...]
 ) -> None:
     pairs = zip(edge_starts, cloud_starts, strict=True)

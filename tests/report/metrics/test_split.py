@@ -1,4 +1,4 @@
-"""Columns of split decoding, by hand on answers whose figures are round."""
+"""Columns of split decoding, computed by hand."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def test_each_is_a_ratio_of_sums() -> None:
     ],
     ids=["nothing sent ahead", "everything sent ahead", "drafting is the slower one"],
 )
-def test_the_break_even_round_trip_is_what_is_left_for_the_way(change: dict[str, Any], seconds: float) -> None:
+def test_break_even_round_trip(change: dict[str, Any], seconds: float) -> None:
     assert columns(row(replace(TOLD, **change), token=0.1))[3] == pytest.approx(seconds, rel=1e-5)
 
 
-def test_what_is_not_known_is_undefined() -> None:
+def test_unknown_values_are_undefined() -> None:
     unknown = replace(TOLD, prefill=None, work=None)
     assert columns(row(unknown, token=0.1)) == pytest.approx([4, 0.75, *[math.nan] * 3], nan_ok=True)
     assert math.isnan(columns(row(TOLD))[3])

@@ -1,4 +1,4 @@
-"""The native step is tested where it could be built."""
+"""Skip tests of the native step without a compiler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ianvs_specdec.targets.native import build, library
 
 @pytest.fixture(scope="session")
 def _compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of libraries for all instruction sets of this processor."""
+    """Folder of libraries for all variants of this processor."""
     if build.compiler() is None:
         pytest.skip("no C++ compiler")
     package = tmp_path_factory.mktemp("native")
@@ -26,7 +26,7 @@ def _compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def _every_variant(_compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An editable installation has the best instruction set only: the others are compiled for the tests."""
+    """Compile all variants: an editable installation has only the best one."""
     monkeypatch.setattr(library, "_FOLDER", _compiled)
     for name in ("load", "variants"):
         monkeypatch.setattr(library, name, getattr(library, name).__wrapped__)
@@ -34,9 +34,9 @@ def _every_variant(_compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _native(request: pytest.FixtureRequest) -> None:
-    # How it is built, and what happens where it is not, needs no library.
+    # The tests of the build need no library.
     if request.path.name != "test_build.py" and (reason := library.unavailable_reason()) is not None:
-        # With a compiler there is no excuse: sources that do not compile must not pass for a machine without one.
+        # With a compiler, a failed build is an error.
         assert build.compiler() is None, f"the native step is not there: {reason}"
         pytest.skip(f"no native step: {reason}")
 

@@ -1,4 +1,4 @@
-"""Where the native step cannot be compiled the package works without it, and says why in a line."""
+"""Compilation of the native step. If it fails, the package works without it and reports the reason in one line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ianvs_specdec.targets.native import build, library
 
 
 def compiler(folder: Path, script: str) -> Path:
-    """A program that stands in for a compiler; ``$output`` is the file that it was told to write."""
+    """A fake compiler; ``$output`` is its output file."""
     file = folder / "compiler"
     find = 'while [ $# -gt 0 ]; do [ "$1" = -o ] && output=$2; shift; done\n'
     file.write_text(f"#!/bin/sh\n{find}{script}\n")
@@ -21,7 +21,7 @@ def compiler(folder: Path, script: str) -> Path:
 
 @pytest.fixture
 def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The loader looks into ``tmp_path / LIBRARIES``, and has not looked yet."""
+    """The loader uses ``tmp_path / LIBRARIES``, and has no cached state."""
     monkeypatch.setattr(library, "_FOLDER", tmp_path / build.LIBRARIES)
     for name in ("load", "variants", "unavailable_reason"):
         monkeypatch.setattr(library, name, getattr(library, name).__wrapped__)
@@ -32,7 +32,7 @@ def files(package: Path) -> list[str]:
 
 
 @pytest.mark.usefixtures("_fresh")
-def test_without_a_compiler_the_reason_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_reason_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     reason = build.build(tmp_path)
@@ -43,9 +43,7 @@ def test_without_a_compiler_the_reason_is_kept(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("_fresh")
-def test_a_compiler_that_fails_half_way_leaves_nothing_but_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_compilation_leaves_only_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     half = (
         'case "$output" in "") ;; *avx512*) echo "specdec.h:7: error: out of memory" >&2; echo half >"$output"; exit 1'
     )
@@ -59,9 +57,7 @@ def test_a_compiler_that_fails_half_way_leaves_nothing_but_the_reason(
     assert files(package) == [f"{build.LIBRARIES}/{build.REASON}"]
 
 
-def test_instruction_sets_that_the_compiler_does_not_know_are_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variants_unknown_to_the_compiler_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = compiler(tmp_path, '[ -z "$output" ] || echo >"$output"')
     old = f'#!/bin/sh\ncase "$*" in *amx*|*bf16*) exit 1 ;; esac\nexec "{inner}" "$@"\n'
     program = tmp_path / "old"
@@ -98,11 +94,11 @@ def test_a_damaged_library_is_refused(tmp_path: Path) -> None:
 
 
 @needs_library
-def test_the_best_instruction_set_is_loaded_unless_another_is_named() -> None:
+def test_the_best_variant_is_loaded_by_default() -> None:
     names = library.variants()
     assert set(names) <= set(build.variants())
     assert library.load().specdec_variant().decode() == names[0]
     for name in names:
         assert library.load(name).specdec_variant().decode() == name
-    with pytest.raises(library.Unavailable, match="'sse9' is not among those here"):
+    with pytest.raises(library.Unavailable, match="'sse9' is not available here"):
         library.load("sse9")

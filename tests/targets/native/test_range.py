@@ -1,4 +1,4 @@
-"""Two ranges of layers, one behind the other, compute the bits of the whole model, wherever it is cut."""
+"""Two consecutive ranges of layers compute the bits of the whole model, at every cut."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAYERS = 3
 
 
 class Halves:
-    """One sequence in both ranges."""
+    """One sequence in two ranges."""
 
     def __init__(self, lower: LayerRange, upper: LayerRange) -> None:
         self._ranges = lower, upper
@@ -46,7 +46,7 @@ class Halves:
         ("qwen3-moe family", "bfloat16"),
     ],
 )
-def test_every_cut_has_the_bits_of_the_whole_model(name: str, kind: str, cut: int) -> None:
+def test_every_cut_equals_the_whole_model(name: str, kind: str, cut: int) -> None:
     rng = random.Random(cut)
     target = made(name, kind, num_hidden_layers=LAYERS)
     halves, whole = Halves(target.part(0, cut), target.part(cut, LAYERS)), target.open()
@@ -63,7 +63,7 @@ def test_every_cut_has_the_bits_of_the_whole_model(name: str, kind: str, cut: in
         halves.commit(path)
 
 
-def test_rotations_that_another_thread_makes_longer_stay_whole() -> None:
+def test_rotations_extended_by_another_thread() -> None:
     def make(first: int) -> tuple[torch.Tensor, torch.Tensor]:
         positions = torch.arange(first, first + POSITIONS_AT_ONCE).float()[:, None]
         return positions, positions
@@ -72,7 +72,7 @@ def test_rotations_that_another_thread_makes_longer_stay_whole() -> None:
     longer = other(2 * POSITIONS_AT_ONCE)
 
     class Raced(Rotations):
-        """Another thread sets what is made, after each look at it."""
+        """Another thread replaces the tables after each read."""
 
         looks = 0
 

@@ -34,32 +34,32 @@ class ApiOptions(Settings):
     """
 
     api_base_url: Text = Field(
-        "OPENAI_BASE_URL", description="a URL, or the environment variable that holds it, as one with a password must"
+        "OPENAI_BASE_URL", description="a URL, or the environment variable with it (required for a URL with a secret)"
     )
     api_key_env: Text = Field(
-        "OPENAI_API_KEY", description="the environment variable that holds the key; not needed on this machine"
+        "OPENAI_API_KEY", description="the environment variable with the key; optional for a server on this machine"
     )
     api_ca: Text | None = Field(
-        None, description="a PEM file of the certificates to trust in place of the system's, as of a private CA"
+        None, description="a PEM file of trusted certificates that replaces the system's, such as a private CA's"
     )
     api_endpoints: Annotated[list[Any], Field(min_length=1)] | None = Field(
-        None, description="several servers in place of one, each with base_url and perhaps key_env, weight, model"
+        None, description="a list of servers, each with base_url and optionally key_env, weight, model"
     )
-    api_provider: Literal["openai"] = Field("openai", description="the protocol; other providers have URLs for it")
-    api_timeout: Seconds = Field(60.0, description="seconds without a sign of life until an attempt is given up")
-    api_deadline: Seconds = Field(600.0, description="seconds for an answer with all its attempts and its waiting")
-    api_retries: Annotated[int, Field(ge=0, le=10**9)] = Field(5, description="attempts after the first")
+    api_provider: Literal["openai"] = Field("openai", description="the protocol")
+    api_timeout: Seconds = Field(60.0, description="seconds without data after which an attempt fails")
+    api_deadline: Seconds = Field(600.0, description="seconds for an answer, with all attempts and queueing")
+    api_retries: Annotated[int, Field(ge=0, le=10**9)] = Field(5, description="retries of a request")
     api_retry_budget: Annotated[float, Field(ge=0, le=1e9)] = Field(
-        0.2, description="repeated attempts of all requests, as a share of them; the first ten are free"
+        0.2, description="retries of all requests, as a share of the requests; the first ten are free"
     )
-    api_concurrency: Annotated[int, Field(ge=1, le=10**9)] | None = Field(None, description="requests in flight")
+    api_concurrency: Annotated[int, Field(ge=1, le=10**9)] | None = Field(None, description="concurrent requests")
     api_rate: PerMinute | None = Field(None, description="requests per minute")
     api_token_rate: PerMinute | None = Field(None, description="tokens per minute")
     api_extra_body: dict[str, Any] | None = Field(
-        None, description="merged into the request; null removes a key; specdec: true asks specdec serve for steps"
+        None, description="merged into the request; null removes a key; specdec: true requests steps from specdec serve"
     )
     api_baseline: dict[str, Any] | None = Field(
-        None, description="with specdec: true, the settings of autoregressive decoding that Lossless compares with"
+        None, description="with specdec: true, the settings of the autoregressive baseline"
     )
 
 

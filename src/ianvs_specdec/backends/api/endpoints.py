@@ -64,6 +64,10 @@ class Endpoint:
             raise UserError(f"{option}: {error}", key=option) from error
         return cls(given.base_url, given.key_env or key_env, given.model or model, given.weight, option)
 
+    @property
+    def _parts(self) -> urllib.parse.SplitResult:
+        return urllib.parse.urlsplit(self.url())
+
     def url(self) -> str:
         """Raises UserError for an unset environment variable or an invalid URL."""
         url = self.base_url if not self._from_environment else os.environ.get(self.base_url, "").strip()
@@ -81,7 +85,7 @@ class Endpoint:
 
     def server(self) -> str:
         """The URL for display and records: no user name, password or query; a path from the environment is redacted."""
-        parts = urllib.parse.urlsplit(self.url())
+        parts = self._parts
         path = redacted_path(parts.path.rstrip("/")) if self._from_environment else parts.path.rstrip("/")
         return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", ""))
 
@@ -90,7 +94,7 @@ class Endpoint:
         return "://" not in self.base_url
 
     def host(self) -> str:
-        return urllib.parse.urlsplit(self.url()).hostname or ""
+        return self._parts.hostname or ""
 
     def key(self) -> str:
         """The key; may be "" for a server on this machine. Raises UserError."""
@@ -105,7 +109,7 @@ class Endpoint:
 
     def target(self) -> str:
         """Request target of chat completions: path and query."""
-        parts = urllib.parse.urlsplit(self.url())
+        parts = self._parts
         return f"{parts.path.rstrip('/')}/chat/completions{'?' if parts.query else ''}{parts.query}"
 
     def authorization(self) -> str:
@@ -116,22 +120,17 @@ class Endpoint:
         return f"Bearer {key}" if key else ""
 
     def secrets(self) -> list[str]:
-        parts = urllib.parse.urlsplit(self.url())
+        parts, pair = self._parts, self.userinfo()
         queried = [value for _, value in urllib.parse.parse_qsl(parts.query)]
-        pair = self.userinfo()
-        known = [
-            self.key(),
-            # Without a password, the user name is the secret.
-            urllib.parse.unquote(parts.password or parts.username or ""),
-            pair and base64.b64encode(pair.encode()).decode(),
-            urllib.parse.unquote(parts.fragment),
-        ]
+        # Without a password, the user name is the secret.
+        plain = [urllib.parse.unquote(text) for text in (parts.password or parts.username or "", parts.fragment)]
+        known = [self.key(), *plain, pair and base64.b64encode(pair.encode()).decode()]
         path = [urllib.parse.unquote(part) for part in secret_segments(parts.path)] if self._from_environment else []
         return [secret for secret in (*known, *queried, *path) if secret]
 
     def userinfo(self) -> str:
         """``user:password`` of the URL, which replaces the key; "" without."""
-        return urllib.parse.unquote(urllib.parse.urlsplit(self.url()).netloc.rpartition("@")[0])
+        return urllib.parse.unquote(self._parts.netloc.rpartition("@")[0])
 
 
 def trusted(file: str | None) -> ssl.SSLContext | None:
@@ -244,7 +243,7 @@ class Endpoints:
             self._states[endpoint].refused_until = time.perf_counter() + MAX_REST
             others = any(not state.refused for state in self._states.values())
         if first and others:
-            log.warning("%s is not asked any more for %g s: %s", endpoint.server(), MAX_REST, reason)
+            log.warning("%s gets no requests for %g s: %s", endpoint.server(), MAX_REST, reason)
         return others
 
     def reasons(self) -> str:

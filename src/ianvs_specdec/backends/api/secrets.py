@@ -58,19 +58,17 @@ def check_no_secrets(options: Mapping[str, Any]) -> None:
     for name, check in (("api_key_env", _check_variable), ("api_base_url", _check_address)):
         for value in _by_backend(options.get(name)):
             check(value, name, name)
-    for entries in _by_backend(options.get("api_endpoints")):
-        for entry in entries if isinstance(entries, list) else ():
-            given = entry if isinstance(entry, Mapping) else {}
-            for name, check in (("key_env", _check_variable), ("base_url", _check_address)):
-                if isinstance(given.get(name), str):
-                    check(given[name], f"{name} in api_endpoints", "api_endpoints")
+    for entry in _endpoints(options):
+        for name, check in (("key_env", _check_variable), ("base_url", _check_address)):
+            if isinstance(entry.get(name), str):
+                check(entry[name], f"{name} in api_endpoints", "api_endpoints")
     known = _known_keys(options)
     for name, value in options.items():
         nested = isinstance(value, (Mapping, list, tuple))
         for place, text, named in _texts(value, str(name)):
             shaped = nested and (_KEY_SHAPE.search(text) or _HEADER_SHAPE.fullmatch(text))
             if (nested and named) or shaped or any(key in text for key in known):
-                rule = f"{visible(place)} looks like a key or a password"
+                rule = f"{visible(place)} holds something that looks like a key or a password"
                 advice = "put it into an environment variable, which api_key_env names; it is sent as Authorization"
                 raise UserError(f"{rule}, and {name} is published with the results: {advice}", key=str(name))
 
@@ -79,17 +77,17 @@ def _by_backend(value: Any) -> list[Any]:
     return [item for item in (value.values() if isinstance(value, Mapping) else [value]) if item is not None]
 
 
+def _endpoints(options: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    lists = [value for value in _by_backend(options.get("api_endpoints")) if isinstance(value, list)]
+    return [entry for entries in lists for entry in entries if isinstance(entry, Mapping)]
+
+
 def _known_keys(options: Mapping[str, Any]) -> list[str]:
     """The keys in the environment."""
-    entries = [entry for entries in _by_backend(options.get("api_endpoints")) for entry in _listed(entries)]
-    names = [entry.get("key_env") for entry in entries if isinstance(entry, Mapping)]
+    names = [entry.get("key_env") for entry in _endpoints(options)]
     names += [*_by_backend(options.get("api_key_env")), "OPENAI_API_KEY"]
     keys = [os.environ.get(name, "").strip() for name in names if isinstance(name, str)]
     return [key for key in keys if len(key) >= MIN_IN_ANSWERS]
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _texts(value: Any, place: str, named: bool = False, schema: bool = False) -> Iterator[tuple[str, str, bool]]:
@@ -148,16 +146,14 @@ def _address_holds_secret(text: str) -> bool:
     if "@" in plain or "#" in plain or _RANDOM.search(place.partition("/")[2]) or _KEY_SHAPE.search(plain):
         return True
     pairs = [part.partition("=") for part in re.split("[&;]", query) if part]
-    words = _SECRET_WORDS | {"token", "code", "access"}
+    words = [word for word in (*_SECRET_WORDS, "key", "token", "code", "access") if len(word) > 2]
     return any(
-        names_secret(name) or _contains_word(name, words) or _RANDOM.search(value) or (not equals and len(name) >= 8)
+        names_secret(name)
+        or any(word in name.lower() for word in words)
+        or _RANDOM.search(value)
+        or (not equals and len(name) >= 8)
         for name, equals, value in pairs
     )
-
-
-def _contains_word(name: str, words: frozenset[str]) -> bool:
-    """Whether the name contains one of the words."""
-    return any(word in name.lower() for word in ("key", *words) if len(word) > 2)
 
 
 def redacted_path(path: str) -> str:

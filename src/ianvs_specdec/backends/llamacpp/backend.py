@@ -13,7 +13,7 @@ from ianvs_specdec import lengths
 from ianvs_specdec.backends.base import Threads, Truncate
 from ianvs_specdec.backends.prompts import Chat, check_model, load_chat, model_digest, model_folder
 from ianvs_specdec.backends.specdec import EngineLLM
-from ianvs_specdec.common.errors import UserError, optional_import
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Count, Settings
 from ianvs_specdec.drafters.options import Acceptance
 from ianvs_specdec.models.gguf.cache import gguf_of, user_cache
@@ -80,7 +80,6 @@ class LlamaCppLLM(EngineLLM):
         """The same model in llama.cpp without drafts: other engines round differently."""
         return {**self.identity(digests), "prompt_lookup": 0}
 
-    @optional_import()
     def _load(self) -> None:
         from ianvs_specdec.backends.llamacpp.model import GgufTokenizer, LlamaCppModel, binding
 
@@ -104,7 +103,6 @@ class LlamaCppLLM(EngineLLM):
         self._model = self._target = model
         self._drafter = drafters.create(self.method, {})
         self._serve(Engine(model, self._length, max_batch_size=1))
-        self._warm_up()
 
     def _exported(self) -> Path:
         """The GGUF file of the model folder, exported if it is missing. Its name identifies its contents."""
@@ -121,8 +119,8 @@ class LlamaCppLLM(EngineLLM):
             raise UserError(f"cannot export the model to {place}: {error.strerror or error}", key="model") from error
         return path
 
-    def memory(self) -> int | None:
-        return int(self._model.library_bytes) if self._model is not None else None
+    def _weights_memory(self) -> int:
+        return int(self._model.library_bytes)
 
     def hardware(self) -> Mapping[str, Any]:
         return {

@@ -1,1 +1,1 @@
-"""The published packages of drafting methods, unpatched, each run in an environment of its own."""
+"""The published packages of drafting methods, each in its own environment."""

@@ -24,7 +24,7 @@ from ianvs_specdec.common.types import Sampling, Step
 from ianvs_specdec.records.identity import FileDigests
 
 WORKER = Path(__file__).with_name("worker.py")
-PYTHON = "the Python that has the package: a path, a program, or an environment variable that holds one"
+PYTHON = "the Python with the package: a path, a program, or an environment variable with one"
 CHAIN = 5
 """Default drafts of a chain: the longest path of the package's tree."""
 TREE_NODES = 25

@@ -1,1 +1,1 @@
-"""The edge drafts, the cloud verifies: a back end with both sides, and the path between them."""
+"""Split decoding: the edge drafts, the cloud verifies."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.backends import prompts
-from ianvs_specdec.backends.base import NO_HINTS, OnChunk, PromptInput
-from ianvs_specdec.backends.local import WARM_UP, WARM_UP_CHAT, TokenizingLLM, instructions
+from ianvs_specdec.backends.base import OnChunk, PromptInput
+from ianvs_specdec.backends.local import TokenizingLLM, instructions
 from ianvs_specdec.backends.split.edge.settings import EdgeSettings
 from ianvs_specdec.backends.split.options import SplitOptions, edge_settings, link_options, named_value
 from ianvs_specdec.backends.split.verifier import ENGINE_OPTIONS, Cloud, VerifierModel, check_packages
-from ianvs_specdec.common.errors import AnswerError, RequestCancelledError, UserError, optional_import
+from ianvs_specdec.common.errors import AnswerError, RequestCancelledError, UserError
 from ianvs_specdec.common.sampling import MAX_COUNT, Sampling
 from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import Completion, Hints
@@ -39,16 +38,14 @@ class SplitSpecDecLLM(TokenizingLLM):
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)
         given = self.options
-        self.truncate_prompts = given.truncate_prompts
         self._address, self._length = given.verifier, None if given.length is None else str(given.length)
-        target = {name: value for name, value in given.given().items() if name in ENGINE_OPTIONS}
+        target = {name: value for name, value in given.explicit().items() if name in ENGINE_OPTIONS}
         beside = named_value(given.beside, given.named, "beside") or {}
         if given.verifier is not None and beside:
             raise UserError("beside: a running verifier has its own drafting method; leave it out", key="beside")
         self._target = VerifierModel(model, target, beside)
         self._edge_settings = edge_settings(named_value(given.edge, given.named, "edge"), given.threads)
         self._link_options = link_options(given.link)
-        self._loading = threading.Lock()
         self._cloud: Cloud | None = None
         self._edge: Edge | None = None
 
@@ -79,27 +76,16 @@ class SplitSpecDecLLM(TokenizingLLM):
         sides = {"target": target.identity(digests), "edge": edge.identity(digests), "link": self._link_options}
         return {"backend": self.backend, **given, **sides}
 
-    @optional_import()
-    def load(self) -> None:
-        with self._loading:
-            if self._edge is not None:
-                return
-            try:
-                self._edge = self._opened()
-                self._answer(WARM_UP_CHAT, WARM_UP, None, NO_HINTS, truncate=True)
-            except BaseException:
-                self._end()
-                raise
-
-    def _opened(self) -> Edge:
+    def _load(self) -> None:
         from ianvs_specdec.backends.split.edge.settings import remote_target
 
         folder = prompts.model_folder(self.model)
         self._cloud = cloud = Cloud(self.options, self._target.command(self._length), self._link_options, folder)
-        self._chat, _ = prompts.load_chat(folder, self.model, cloud.model.window or MAX_COUNT)
+        chat, _ = prompts.load_chat(folder, self.model, cloud.model.window or MAX_COUNT)
         self._set_threads()
         target = remote_target(cloud.model, folder, self._edge_settings.dtype)
-        return self._edge_settings.edge(cloud.connection, cloud.model, target)
+        self._edge = self._edge_settings.edge(cloud.connection, cloud.model, target)
+        self._chat = chat
 
     def _set_threads(self) -> None:
         # torch has one number per Python thread.
@@ -111,8 +97,7 @@ class SplitSpecDecLLM(TokenizingLLM):
     def _answer(
         self, asked: PromptInput, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
-        chat, edge, cloud = self._chat, self._edge, self._cloud
-        assert chat is not None
+        chat, edge, cloud = self.chat, self._edge, self._cloud
         assert edge is not None
         assert cloud is not None
         self._set_threads()
@@ -155,11 +140,7 @@ class SplitSpecDecLLM(TokenizingLLM):
         place = {"server": self._address} if self._address else self._target.hardware()
         return {**machine(), **place, "threads": torch.get_num_threads(), **instructions()}
 
-    def close(self) -> None:
-        with self._loading:
-            self._end()
-
-    def _end(self) -> None:
-        cloud, self._cloud, self._edge = self._cloud, None, None
+    def _unload(self) -> None:
+        cloud, self._cloud, self._edge, self._chat = self._cloud, None, None, None
         if cloud is not None:
             cloud.close()

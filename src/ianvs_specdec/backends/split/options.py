@@ -29,21 +29,21 @@ def _check_named(value: dict[str, Any]) -> None:
 class RemoteOptions(EngineOptions):
     """Options of both back ends."""
 
-    edge: Text | dict[str, Any] | None = Field(None, description="how the edge drafts, or a name among named")
+    edge: Text | dict[str, Any] | None = Field(None, description="how the edge drafts, or a name in named")
     named: Annotated[dict[str, Any], validator(_check_named)] | None = Field(
-        None, description="mappings that edge and beside may name"
+        None, description="named mappings for edge and beside"
     )
     link: Text | dict[str, Any] | None = Field(None, description="a preset of specdec link, or its options")
-    verifier: Text | None = Field(None, description="the address of a verifier that runs; by default one is started")
-    verifier_ca: Text | None = Field(None, description="the file of the authority that vouches for the verifier")
-    token_file: Text | None = Field(None, description="the file with the token that the verifier knows the edge by")
+    verifier: Text | None = Field(None, description="the address of a running verifier; by default one is started")
+    verifier_ca: Text | None = Field(None, description="a PEM file with the certificate that signed the verifier's")
+    token_file: Text | None = Field(None, description="a file with the token of the edge")
     acceptance: Literal["coupled"] | None = Field(None, description="how sampled drafts are accepted")
 
 
 class SplitOptions(RemoteOptions):
     """Options of ``SplitSpecDec``."""
 
-    length: Length | None = Field(None, description="how much of a draft the verifier verifies")
+    length: Length | None = Field(None, description="the verifier's speculation length")
     beside: Text | dict[str, Any] | None = Field(None, description="how the verifier drafts in mode stream")
 
 
@@ -51,12 +51,12 @@ class SlicedOptions(RemoteOptions):
     """Options of ``SlicedSpecDec``."""
 
     cut: Literal["auto"] | Count = Field(
-        "auto", description="the layers of the edge; auto = where a token takes the least time"
+        "auto", description="layers on the edge; auto = the cut with the least time per token"
     )
     states: Literal["float32", "bfloat16", "int8"] = Field(
-        "float32", description="how hidden states travel; others than float32 are lossy"
+        "float32", description="the type of sent hidden states; only float32 is lossless"
     )
-    patience: Annotated[float, Field(gt=0)] = Field(60.0, description="seconds until a verifier counts as gone")
+    patience: Annotated[float, Field(gt=0)] = Field(60.0, description="seconds until a verifier counts as unreachable")
 
 
 def named_value(value: Any, named: Mapping[str, Any] | None, key: str) -> Any:

@@ -118,7 +118,8 @@ class Cloud:
             address = options.verifier or self._start(command)
             path = [f"--{name.replace('_', '-')}={value}" for name, value in link.items()]
             via = self._start(["link", "--listen", "127.0.0.1:0", "--to", address, *path])
-            token_file, authority = (Path(file) if file else None for file in (options.token_file, options.verifier_ca))
+            token_file = None if options.token_file is None else Path(options.token_file)
+            authority = None if options.verifier_ca is None else Path(options.verifier_ca)
             self.connection = Connection(Access(address, read_token(token_file), authority, via))
             self.model = self.connection.describe(FIRST_PATIENCE, timed=timed)
             if options.verifier is not None:

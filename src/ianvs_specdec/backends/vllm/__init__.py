@@ -1,1 +1,1 @@
-"""vLLM, run in an environment of its own."""
+"""vLLM in its own environment."""

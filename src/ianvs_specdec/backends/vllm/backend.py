@@ -105,7 +105,7 @@ class VllmOptions(Settings):
     dtype: DType = Field("auto", description="the type of the weights; auto = as stored")
     threads: Threads | None = None
     vllm_python: Text | None = Field(
-        None, description="the Python that has vLLM: a path, a program, or an environment variable that holds one"
+        None, description="the Python with vLLM: a path, a program, or an environment variable with one"
     )
     quantization: Text | None = Field(None, description="vLLM's quantization")
     tensor_parallel_size: Count | None = Field(None, description="GPUs that share the model")
@@ -113,7 +113,7 @@ class VllmOptions(Settings):
     max_num_seqs: Count | None = Field(None, description="requests that share a step")
     kv_cache_memory_bytes: Count | None = Field(None, description="the cache of a GPU, in bytes")
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None, description="the share of a GPU's memory that vLLM takes"
+        None, description="vLLM's share of GPU memory"
     )
     enforce_eager: bool | None = Field(None, description="no CUDA graphs")
     truncate_prompts: Truncate = False
@@ -121,7 +121,7 @@ class VllmOptions(Settings):
         None, description="vLLM's speculative_config"
     )
     engine_args: Annotated[dict[str, Any], validator(_check_engine_args)] | None = Field(
-        None, description="further engine arguments of vLLM by name"
+        None, description="other engine arguments of vLLM"
     )
 
 
@@ -186,7 +186,7 @@ class VllmLLM(WorkerLLM):
             self.python()
         self.speculative, self.engine_args = self.options.speculative or {}, self.options.engine_args or {}
         self.speculates = bool(self.speculative)
-        self.simple = {name: value for name, value in self.options.given().items() if name not in _OTHERS}
+        self.simple = {name: value for name, value in self.options.explicit().items() if name not in _OTHERS}
         """Options passed on as engine arguments."""
 
     @property

@@ -1,1 +1,1 @@
-"""The embedded benchmark: an invented world, a knowledge set and an open-ended set, all generated from one seed."""
+"""The embedded benchmark: an invented world and its question sets, generated from a seed."""

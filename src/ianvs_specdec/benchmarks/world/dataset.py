@@ -1,14 +1,14 @@
 """The embedded benchmark: an invented world, generated from one seed, the same on every machine.
 
-Sets: knowledge (four options, a letter), knowledge-train (more of the same, for what learns from outcomes),
-router-train and router-check (what the shipped router learned from, and what it is judged by), drift (a
-stream that changes in the middle) with drift-train (what a router knew before), and open-ended (two turns in MT-Bench's
-categories, with reference answers).
+Sets: knowledge (multiple choice), knowledge-train (more of the same, to train routers), router-train and router-check
+(training and test set of the shipped router), drift (a stream that changes in the middle) with drift-train (the
+training set before it), and open-ended (two turns in MT-Bench's categories, with reference answers).
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 from collections import Counter
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ TEST_PER_SUBJECT, TRAIN_PER_SUBJECT, PER_CATEGORY = 32, 64, 6
 
 
 def _knowledge(items: list[questions.WorldQuestion], prefix: str = "") -> list[Row]:
-    """``prefix`` tells the ids from those of sets that this one is used together with."""
+    """``prefix``: of the ids, to distinguish them from other sets."""
     rows, counts = [], Counter[str]()
     for item in items:
         counts[item.subject] += 1
@@ -46,27 +46,25 @@ def _open_ended(found: list[dialogues.Dialogue]) -> list[Row]:
     return rows
 
 
+@functools.cache
 def knowledge() -> list[questions.WorldQuestion]:
-    """The questions that are asked of the models. The text that these learn from holds none of them: it is generated
-    while they train, in other wordings.
-    """
+    """The test set. The models' training text, generated during training in other wordings, has none of it."""
     return questions.test_items(facts.build(), TEST_PER_SUBJECT, "test")
 
 
 def knowledge_train(per_subject: int = TRAIN_PER_SUBJECT, seed: int = 0) -> list[questions.WorldQuestion]:
-    """Other questions of the same kind, for what learns from outcomes (routers): none of them is one of ``knowledge``.
-
-    Of a subject that has not so many, all there are. With the same seed, more begin with the same ones.
-    """
-    asked = set(map(questions.question_of, knowledge()))
+    """Up to ``per_subject`` further questions of each subject, to train routers; none is in ``knowledge``. A larger set
+    of the same seed begins with the same questions."""
+    known = set(map(questions.question_of, knowledge()))
     name = f"train-{seed}" if seed else "train"
     train: dict[str, list[questions.WorldQuestion]] = {subject: [] for subject in questions.SUBJECTS}
     for item in questions.test_items(facts.build(), per_subject + TEST_PER_SUBJECT, name):
-        if questions.question_of(item) not in asked and len(train[item.subject]) < per_subject:
+        if questions.question_of(item) not in known and len(train[item.subject]) < per_subject:
             train[item.subject].append(item)
     return [item for items in train.values() for item in items]
 
 
+@functools.cache
 def _drifting() -> tuple[list[questions.WorldQuestion], list[questions.WorldQuestion]]:
     return drift.divide(knowledge_train(drift.PER_SUBJECT, drift.SEED))
 
@@ -91,12 +89,8 @@ SETS: dict[str, Callable[[], list[Row]]] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", choices=list(SETS), default="knowledge", help="which of its sets (default knowledge)")
-    parser.add_argument(
-        "--per-subject",
-        type=positive,
-        metavar="N",
-        help=f"{TRAIN}: questions of each subject (default {TRAIN_PER_SUBJECT}), or all there are",
-    )
+    per_subject = f"{TRAIN}: questions of each subject (default {TRAIN_PER_SUBJECT}), or all there are"
+    parser.add_argument("--per-subject", type=positive, metavar="N", help=per_subject)
     parser.add_argument("--seed", type=int, metavar="S", help=f"{TRAIN}: other seeds draw other questions (default 0)")
 
 

@@ -1,7 +1,7 @@
-"""The open-ended set: two-turn dialogues in the eight categories of MT-Bench, each with reference answers.
+"""The open-ended set: two-turn dialogues in the eight categories of MT-Bench, with reference answers.
 
-Answers follow from the prompt and the world alone, so a reference is *the* answer and similarity to it is a fair score.
-Entities and problems of the test set are drawn as in ``questions``: by fame and from the test share.
+Answers follow from the prompt and the world alone, so that similarity to the reference is a fair score. Entities and
+problems are drawn as in ``questions``.
 """
 
 from __future__ import annotations
@@ -179,13 +179,13 @@ CATEGORIES: dict[str, Callable[[random.Random, World, bool], Talk]] = {
 
 
 def training_dialogue(rng: random.Random, world: World) -> Dialogue:
-    """One training dialogue, categories evenly."""
+    """A training dialogue of a random category."""
     category, maker = rng.choice(list(CATEGORIES.items()))
     return Dialogue(category, *maker(rng, world, False))
 
 
 def test_dialogues(world: World, per_category: int, seed: str) -> list[Dialogue]:
-    """The test set: ``per_category`` different dialogues for each category."""
+    """The test set: ``per_category`` distinct dialogues for each category."""
     found: dict[tuple[str, str], Dialogue] = {}
     for category, maker in CATEGORIES.items():
         rng = random.Random(f"{seed}/{category}")

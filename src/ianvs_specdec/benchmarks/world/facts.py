@@ -1,9 +1,8 @@
 """A small invented world: countries, people, creatures and minerals, and the relations between them.
 
-Everything follows from one seed and from nothing outside: names are put together from syllables, values are drawn.
-Entities of a kind are ranked, and training mentions them with a long-tailed frequency (see ``Kind.weights``), so that a
-model's size and training decide how far down the tail its knowledge reaches: what makes a small and a large model
-differ on real facts.
+Everything follows from one seed: names are composed of syllables, values are drawn. Entities of a kind are ranked, and
+training mentions them with a long-tailed frequency (see ``Kind.weights``), so that a model's knowledge of the tail
+depends on its size, as with real facts.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ianvs_specdec.benchmarks.files import read_json_lines
 
 SEED = "world-1"
 WORDINGS = Path(__file__).with_name("relations.jsonl")
-"""The relations of each kind of entity, in order, and the words to speak of them."""
+"""The relations of each kind of entity, in order, with their wordings."""
 
 _ONSETS = [
     *("b", "d", "f", "g", "h", "j", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z"),
@@ -42,11 +41,8 @@ USES = ["lamps", "bridges", "coins", "tools", "paint", "medicine", "mirrors"]
 
 @dataclass(frozen=True)
 class Relation:
-    """One attribute of a kind of entity, and the words to speak of it.
-
-    ``noun`` is the noun phrase with ``{s}`` for the subject; ``says`` states the fact; ``asks`` are its own question
-    wordings seen in training, ``unseen`` the ones kept for the test set.
-    """
+    """One attribute of a kind of entity: ``noun`` is a noun phrase with ``{s}`` for the subject, ``says`` states the
+    fact, ``asks`` are question wordings of the training text, ``unseen`` those of the test set."""
 
     kind: str
     name: str
@@ -68,8 +64,8 @@ class Kind:
 
     @cached_property
     def weights(self) -> list[float]:
-        """Relative frequency of mention by rank: a shifted power law, with ``tail`` 1 from the first to the last by a
-        factor of 6 to 13."""
+        """Relative frequency of mention by rank: a shifted power law; with ``tail`` 1 it falls by a factor of 6 to
+        13."""
         return [1.0 / (rank + 4) ** (0.8 * self.tail) for rank in range(len(self.names))]
 
     def values(self, relation: str) -> list[str]:
@@ -82,11 +78,8 @@ class Kind:
 
 @dataclass(frozen=True)
 class World:
-    """All kinds by name, and a look-up of single facts.
-
-    ``tail``: how steeply the frequency of what training mentions falls, of entities by rank and of problems by level
-    (``level ** (1 - tail)``).
-    """
+    """All kinds by name. ``tail``: how steeply the training frequency falls, of entities by rank and of problems by
+    level (``level ** (1 - tail)``)."""
 
     kinds: dict[str, Kind]
     tail: float = 1.0
@@ -96,7 +89,7 @@ class World:
 
 
 class _Namer:
-    """Makes pronounceable names, each only once and none the start of another."""
+    """Makes distinct pronounceable names, none a prefix of another."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -113,10 +106,8 @@ class _Namer:
 
 @cache
 def build(seed: str = SEED, tail: float = 1.0) -> World:
-    """The world of a seed: 48 countries, 96 people, 40 creatures and 32 minerals with 792 facts.
-
-    With a steeper ``tail`` training mentions its rare things even less; the facts are the same.
-    """
+    """The world of a seed: 48 countries, 96 people, 40 creatures and 32 minerals with 792 facts, whatever the
+    ``tail``."""
     rng = random.Random(seed)
     make = _Namer(rng).make
     relations = [Relation(**row) for _, row in read_json_lines(WORDINGS)]
@@ -126,12 +117,12 @@ def build(seed: str = SEED, tail: float = 1.0) -> World:
         return partial(rng.choice, values)
 
     def add(kind: str, subject: str, names: list[str], *values: Callable[[], str]) -> None:
-        """``values`` draw, for each entity, the value of each relation in order."""
+        """``values``: draw the value of each relation, in order."""
         own = [relation for relation in relations if relation.kind == kind]
         drawn = {(name, relation.name): draw() for name in names for relation, draw in zip(own, values, strict=True)}
         kinds[kind] = Kind(subject, names, own, drawn, tail)
 
-    # What is drawn before decides what is drawn after: the order of these lines is part of the world.
+    # The order of these draws is part of the world.
     countries = [make(2, ending) for ending in ["ia", "land", "or", "esh"] * 12]
     city, river = partial(make, 2), partial(make, 1, "ve")
     add("country", "geography", countries, city, river, among(EXPORTS), among(CLIMATES))

@@ -1,8 +1,7 @@
-"""Questions for the router that is shipped with the embedded models: to learn from, and to judge it by.
+"""Training and test questions of the shipped router, of the kind of the knowledge set.
 
-They are of the kind of the knowledge set. No question to learn from has the text, up to the options, of one of the
-knowledge set, of knowledge-train, or of those to judge by; the facts that are asked about are the same. To learn from,
-one text may come several times with other options: how a model does on a fact depends on them.
+No training question has the text, without options, of one in knowledge, knowledge-train or the test questions; the
+facts are the same. A training text may repeat with other options, on which a model's answer depends.
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ from ianvs_specdec.benchmarks.world.questions import SUBJECTS, TWO_STEP, WorldQu
 
 JUDGED_PER_SUBJECT = 110
 LEARNED = {"geography": 2_100, "biography": 2_700, "biology": 1_500, "mineralogy": 1_200, TWO_STEP: 2_700}
-"""As there are more or fewer facts of a subject."""
+"""By the number of facts of a subject."""
 LEARNED_PER_SKILL = 1_000
 FURTHER_SETS, FURTHER_PER_SUBJECT = 4, 90
-"""So many sets as the knowledge set are learned from, too."""
+"""Further training sets of the kind of the knowledge set."""
 MOST_DRAWS = 81_000
-"""Of some skills there are few different problems."""
+"""Limit for skills with few distinct problems."""
 
 
 def to_judge(known: Iterable[WorldQuestion]) -> list[WorldQuestion]:
-    """Questions to judge a router by, none with the text of a ``known`` one."""
-    asked = set(map(question_of, known))
+    """Test questions, none with the text of a ``known`` one."""
+    excluded = set(map(question_of, known))
     items = test_items(facts.build(), JUDGED_PER_SUBJECT, "fresh-eval")
-    return [item for item in items if question_of(item) not in asked]
+    return [item for item in items if question_of(item) not in excluded]
 
 
 def to_learn_from(known: list[WorldQuestion]) -> list[WorldQuestion]:
-    """Questions to learn from, none with the text of a ``known`` one or of one to judge by."""
-    asked = {question_of(item) for item in (*known, *to_judge(known))}
+    """Training questions, none with the text of a ``known`` one or a test question."""
+    excluded = {question_of(item) for item in (*known, *to_judge(known))}
     world, items = facts.build(), list[WorldQuestion]()
     for subject in SUBJECTS:
         rng = random.Random(f"pool/{subject}")
@@ -42,10 +41,10 @@ def to_learn_from(known: list[WorldQuestion]) -> list[WorldQuestion]:
             if len(found) == LEARNED.get(subject, LEARNED_PER_SKILL):
                 break
             item = draw(rng, world, subject, level=level, test=True)
-            if question_of(item) not in asked:
+            if question_of(item) not in excluded:
                 found.setdefault(item.prompt, item)
         items += found.values()
     further = (test_items(world, FURTHER_PER_SUBJECT, f"lifelong-{number}") for number in range(FURTHER_SETS))
     texts = {question_of(item): item for item in itertools.chain.from_iterable(further)}
     prompts = {item.prompt for item in items}
-    return items + [item for text, item in texts.items() if text not in asked and item.prompt not in prompts]
+    return items + [item for text, item in texts.items() if text not in excluded and item.prompt not in prompts]

@@ -1,7 +1,7 @@
-"""The knowledge and reasoning set: four options, a subject, one right letter (the shape of MMLU).
+"""The knowledge and reasoning set: multiple choice with four options and a subject, as in MMLU.
 
-Facts are asked in wordings that training never uses, worked problems come from the test share (see ``skills.is_test``),
-and the order of the options is drawn anew for each question.
+Facts are asked in wordings that training never uses, worked problems are from the test share (see ``skills.is_test``),
+and options are in random order.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _TRAIN_FRAMES = (
 _TEST_FRAMES = ("Which option is the {np}?", "Select the {np} from the list.", "Which one of these is the {np}?")
 _PRACTICE = [2 if subject in ("sequences", "code", "arithmetic") else 1 for subject in SUBJECTS]
 GIVE_UP = 5000
-"""Draws without a new question after which there are no more."""
+"""Draws without a new question after which the search ends."""
 _OPENERS = ("", "", "", "Tell me: ", "Question: ", "Please answer. ")
 
 
 @dataclass(frozen=True)
 class WorldQuestion:
-    """One multiple-choice question; ``completion`` works it out and ends in answer and letter: ``12+30=42 (C).``"""
+    """A multiple-choice question; ``completion``: the solution with answer and letter, ``12+30=42 (C).``"""
 
     subject: str
     prompt: str
@@ -55,10 +55,8 @@ def question_of(item: WorldQuestion) -> str:
 def draw(
     rng: random.Random, world: World, subject: str, *, test: bool, level: int | None = None, by_fame: bool = False
 ) -> WorldQuestion:
-    """A question of a subject, for the test set or for training.
-
-    A worked problem is of this ``level``, or of any. A fact is about an entity drawn ``by_fame``, or evenly.
-    """
+    """A question of a subject, for the test set or for training. ``level``: of a worked problem (default: any);
+    ``by_fame``: whether the entity of a fact is drawn by fame or uniformly."""
     if subject in skills.SKILLS:
         level = level or skills.any_level(rng, world)
         return _with_options(rng, subject, skills.draw(rng, subject, level, world, test=test))
@@ -74,7 +72,7 @@ def _with_options(rng: random.Random, subject: str, problem: Problem) -> WorldQu
     rng.shuffle(options)
     letter = FOUR_LETTERS[options.index(problem.answer)]
     lines = "\n".join(f"{mark}. {option}" for mark, option in zip(FOUR_LETTERS, options, strict=True))
-    # The letter follows the answer at once and in the form it has before the option: easy to learn, easy to parse.
+    # The letter directly after the answer is easy to learn and parse.
     completion = f"{problem.steps.removesuffix('.')} ({letter})."
     return WorldQuestion(subject, f"{problem.question}\n{lines}", letter, completion)
 
@@ -87,7 +85,7 @@ def _fact(rng: random.Random, kind: Kind, name: str, *, test: bool) -> Problem:
 
 
 def _two_step(rng: random.Random, world: World, person: str, *, test: bool) -> Problem:
-    """A look-up through another: an attribute of the country in which a person was born."""
+    """A two-hop question: an attribute of a person's country of birth."""
     home, countries = world.fact("person", person, "birthplace"), world.kinds["country"]
     relation = rng.choice(countries.relations)
     value = countries.facts[home, relation.name]
@@ -112,14 +110,13 @@ def _others(rng: random.Random, kind: Kind, relation: Relation, right: str) -> t
 
 
 def training_item(rng: random.Random, world: World) -> WorldQuestion:
-    """One training question: subjects by the practice they take, entities by fame, levels evenly."""
+    """A training question: subjects by ``_PRACTICE``, entities by fame, levels uniformly."""
     return draw(rng, world, rng.choices(SUBJECTS, _PRACTICE)[0], test=False, by_fame=True)
 
 
 def test_items(world: World, per_subject: int, seed: str) -> list[WorldQuestion]:
-    """The test set: ``per_subject`` different questions for each subject, entities and levels evenly. Of a subject that
-    has not so many, all that ``GIVE_UP`` draws after the last new one have found; more of them begin with the same.
-    """
+    """The test set: up to ``per_subject`` distinct questions for each subject, entities and levels uniformly. A larger
+    set begins with the same questions."""
     items: dict[str, WorldQuestion] = {}
     for subject in SUBJECTS:
         rng = random.Random(f"{seed}/{subject}")

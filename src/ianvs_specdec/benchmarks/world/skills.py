@@ -1,7 +1,7 @@
-"""Questions that are worked out instead of remembered: arithmetic, ordering, sequences, code, reading and logic.
+"""Problems to solve instead of facts to remember: arithmetic, ordering, sequences, code, reading and logic.
 
-Each maker draws one problem of a given level (1 easy ... 4 hard) and returns it with the steps that solve it. A problem
-is kept for the test set or for training by a hash of its content, so the two never share one.
+Each maker draws a problem of a level (1 easy ... 4 hard) with its solution. A hash of the content assigns it to the
+test set or to training.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _TEST_SHARE = 8
 
 @dataclass(frozen=True)
 class Problem:
-    """One question; ``steps`` solve it and end in the answer; ``wrong`` holds three or more plausible other answers."""
+    """A question; ``steps``: its solution, which ends in the answer; ``wrong``: three or more plausible other
+    answers."""
 
     question: str
     steps: str
@@ -31,7 +32,7 @@ class Problem:
 
 
 def is_test(content: str) -> bool:
-    """Whether a problem belongs to the test set: a fixed eighth of all problems, by the hash of their content."""
+    """Whether a problem belongs to the test set: an eighth of all, by a hash of the content."""
     return int.from_bytes(hashlib.sha256(content.encode()).digest()[:4], "big") % _TEST_SHARE == 0
 
 
@@ -40,7 +41,7 @@ def _near(rng: random.Random, value: int, offsets: tuple[int, ...] = (1, -1, 2, 
 
 
 def column_addition(a: int, b: int) -> str:
-    """Addition digit by digit from the right, as taught at school: ``"7+5=12, 4+8+1=13, 3+2+1=6"``."""
+    """Column addition: ``"7+5=12, 4+8+1=13, 3+2+1=6"``."""
     steps: list[str] = []
     carry = 0
     while a or b or not steps:
@@ -118,7 +119,7 @@ def code(rng: random.Random, level: int, world: World) -> Problem:
 
 
 def reading(rng: random.Random, level: int, world: World) -> Problem:
-    """Find one number in a passage that holds more and more of them; at level 4 find who has a thing."""
+    """Find a number in a passage with more numbers at higher levels; at level 4 find who has a thing."""
     names = rng.sample(world.kinds["person"].names, level + 1)
     things = rng.sample(THINGS, level + 1)
     counts = rng.sample(range(2, 60), level + 1)
@@ -154,14 +155,14 @@ SKILLS: dict[str, Callable[[random.Random, int, World], Problem]] = {
 
 
 def any_level(rng: random.Random, world: World) -> int:
-    """A level for a problem: evenly, or the harder the rarer where the world's ``tail`` is steep."""
+    """A random level: uniform, or harder ones rarer if the world's ``tail`` is steep."""
     if world.tail == 1:
         return rng.choice(LEVELS)
     return rng.choices(LEVELS, [level ** (1 - world.tail) for level in LEVELS])[0]
 
 
 def draw(rng: random.Random, skill: str, level: int, world: World, *, test: bool) -> Problem:
-    """One problem of a skill, from the test share or from the training share."""
+    """A problem of a skill, from the test or the training share."""
     while True:
         problem = SKILLS[skill](rng, level, world)
         if is_test(problem.question) == test:

@@ -1,1 +1,1 @@
-"""DFlash: a small transformer drafts a whole block of tokens in one forward."""
+"""DFlash: a small transformer drafts a whole block of tokens in one forward pass."""

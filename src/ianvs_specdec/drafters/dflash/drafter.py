@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
-from ianvs_specdec.drafters.dflash.head import DFlashHead
+from ianvs_specdec.drafters.dflash.head import DFlashHead, StepPart
 from ianvs_specdec.drafters.dflash.layout import FILES, WHAT
 from ianvs_specdec.drafters.hidden_states import HiddenStates
-from ianvs_specdec.drafters.probabilities import least_log, log_probabilities
+from ianvs_specdec.drafters.lockstep import Growth, lockstep
+from ianvs_specdec.drafters.probabilities import ChainDraft
+from ianvs_specdec.drafters.tensors import find
 from ianvs_specdec.engine import Context, Target, TokenTree
-from ianvs_specdec.engine.sampling import Processor
 
 
 class DFlash(HiddenStates):
@@ -27,54 +26,26 @@ class DFlash(HiddenStates):
     _head: DFlashHead
 
     def __init__(self, head: str | Path) -> None:
-        super().__init__(head, FILES, WHAT)
+        super().__init__()
+        self._folder = Path(head)
+        find(self._folder, FILES, WHAT)
 
     def _load(self, target: Target) -> DFlashHead:
         return DFlashHead(self._folder, target)
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[DFlash, Context, int]]) -> list[TokenTree | Exception]:
-        head = drafts[0][0]._head
-        asked = {}
-        for number, (drafter, context, budget) in enumerate(drafts):
-            count = min(budget, head.config.block_size - 1, context.remaining - 1)
-            if count > 0:
-                head.keep(drafter._sequence, drafter._new_pairs())
-                asked[number] = drafter._sequence, context.tokens[-1], count
-        logits = dict(zip(asked, head.draft(list(asked.values())), strict=True)) if asked else {}
-        trees: list[TokenTree | Exception] = []
-        for number, (_, context, _) in enumerate(drafts):
-            try:
-                drafted = number in logits
-                trees.append(_chain(context, logits[number]) if drafted else TokenTree.chain(context.tokens[-1]))
-            except Exception as error:
-                trees.append(error)
-        return trees
+        return lockstep(drafts[0][0]._head, [drafter._grow(context, budget) for drafter, context, budget in drafts])
 
-
-def _chain(context: Context, logits: Tensor) -> TokenTree:
-    """A chain by the ``logits [drafts, vocabulary]`` of its positions."""
-    sampling, position = context.sampling, len(context.tokens)
-    processor = Processor(sampling, context.tokens, logits.device)
-    draws = not sampling.greedy and context.noise is None
-    draft: list[int] = []
-    drawn_from: dict[int, Tensor] = {}
-    score, least = 0.0, least_log(context)
-    # A penalty on repeated tokens depends on the tokens before.
-    for part in logits.split(1 if sampling.repetition_penalty != 1 else len(logits)):
-        places = range(position + len(draft), position + len(draft) + len(part))
-        known = log_probabilities(context, processor, part, places)
-        best = known.max(dim=-1)
-        tokens = best.indices
-        if draws:
-            tokens = torch.multinomial(known.exp(), 1, generator=context.generator)[:, 0]
-        for row, (value, token) in enumerate(zip(best.values.tolist(), tokens.tolist(), strict=True)):
-            # Of the likeliest token, whichever was drawn: a draft must not end because of what was drawn.
-            score += value
-            if score < least or score == -math.inf:
-                return TokenTree.chain(context.tokens[-1], draft, drawn_from or None)
-            if draws:
-                drawn_from[len(draft)] = known[row].exp()
-            draft.append(token)
-            processor.extend(token)
-    return TokenTree.chain(context.tokens[-1], draft, drawn_from or None)
+    def _grow(self, context: Context, budget: int) -> Growth[StepPart, Tensor]:
+        count = min(budget, self._head.config.block_size - 1, context.remaining - 1)
+        draft = ChainDraft(context, self._head.device, count)
+        if count > 0:
+            self._head.keep(self._sequence, self._new_pairs())
+            logits = yield self._sequence, context.tokens[-1], count
+            # A penalty on repeated tokens depends on the tokens before.
+            for rows in logits.split(1 if context.sampling.repetition_penalty != 1 else count):
+                draft.add(rows)
+                if draft.ended:
+                    break
+        return draft.tree()

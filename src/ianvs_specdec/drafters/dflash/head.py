@@ -1,7 +1,6 @@
-"""A DFlash head fitted to a target: blocks of several requests in one forward.
+"""A DFlash head fitted to a target: blocks of several requests in one forward pass.
 
-The hidden states of the target are injected as keys and values of every layer, so that a sequence of the head is a
-cache of these and of nothing that was drafted.
+The target's hidden states are injected as keys and values of every layer; a sequence of the head is their cache.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ianvs_specdec.drafters.dflash.layout import (
     head_config,
     renamed,
 )
-from ianvs_specdec.drafters.eagle.steps import Pairs, features_of
+from ianvs_specdec.drafters.hidden_states import Pairs, features_of
 from ianvs_specdec.drafters.tensors import find, read_tensors
 from ianvs_specdec.engine.contracts import Target
 from ianvs_specdec.models.validation import ModelSizes
@@ -42,9 +41,9 @@ Multiply = Callable[[Tensor], Tensor]
 
 @dataclass
 class _Layer:
-    """The products of one layer and the weights of its norms. ``scales [heads, 1, width]`` are those of queries, with
-    the scale of attention, and of keys. ``window`` and ``causal``: see ``HeadConfig.seen``. Weights of keys and values
-    are held a second time, in the one product for all layers that injects the target's states."""
+    """Products and norms of one layer. ``scales [heads, 1, width]`` are the norm weights of queries, times the scale of
+    attention, and of keys. ``window`` and ``causal``: see ``HeadConfig.seen``. The weights of keys and values are also
+    in the one product that injects the target's states into all layers."""
 
     queries_keys_values: Multiply
     output: Multiply
@@ -57,8 +56,8 @@ class _Layer:
 
 
 class HeadSequence:
-    """Keys and values ``[layers, 2, key heads, capacity, width]`` of ``length`` positions of the target; room for a
-    block is behind them."""
+    """Keys and values ``[layers, 2, key heads, capacity, width]`` of ``length`` target positions, with room for a
+    block."""
 
     def __init__(self, cache: Tensor) -> None:
         self.cache, self.length = cache, 0
@@ -74,11 +73,16 @@ class HeadSequence:
         self.cache = self.cache.new_empty(0)
 
 
-class DFlashHead:
-    """Outside of the products everything is computed in ``work``: float32, or float64 for a target in float64. On the
-    native step a draft depends, to the bit, on its request alone: so do its products, and attention is by request.
+StepPart = tuple[HeadSequence, int, int]
+"""A sequence, its last token, and the number of draft tokens."""
 
-    Raises ``UserError`` naming the file, and the key or tensor at fault."""
+
+class DFlashHead:
+    """Everything outside the products is computed in ``work``: float32, or float64 for a target in float64. On the
+    native step drafts do not depend, to the bit, on other requests: products are native, and attention is per request.
+
+    Raises ``UserError`` naming the file, and the key or tensor at fault.
+    """
 
     @torch.inference_mode()
     def __init__(self, folder: Path, target: Target) -> None:
@@ -132,14 +136,14 @@ class DFlashHead:
         return HeadSequence(torch.empty(shape, dtype=self.work, device=self.device))
 
     def memory(self, positions: int) -> int:
-        """Bytes of the keys and values of a sequence with so many positions, at most."""
+        """Maximum bytes of keys and values of a sequence with ``positions`` positions."""
         config = self.config
         numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
         return numbers * capacity_for(positions + config.block_size) * self.work.itemsize
 
     @torch.inference_mode()
     def keep(self, sequence: HeadSequence, pairs: Pairs) -> None:
-        """Add the target's hidden states of the next positions, if there are any."""
+        """Add the target's hidden states of the next positions, if any."""
         if not pairs.tokens:
             return
         states = torch.cat(features_of([pairs]), dim=-1)
@@ -155,24 +159,23 @@ class DFlashHead:
         sequence.length = end
 
     @torch.inference_mode()
-    def draft(self, asked: Sequence[tuple[HeadSequence, int, int]]) -> list[Tensor]:
-        """For each of several different sequences, its last token, and a number of drafts: their logits ``[drafts,
-        vocabulary]``."""
+    def step(self, parts: Sequence[StepPart]) -> list[Tensor]:
+        """Draft logits ``[drafts, vocabulary]`` of each of several different sequences."""
         block, mask = self.config.block_size, self.config.mask_token_id
-        ids = [token for _, root, _ in asked for token in (root, *[mask] * (block - 1))]
+        ids = [token for _, root, _ in parts for token in (root, *[mask] * (block - 1))]
         x = self._target.embedding[torch.tensor(ids, device=self.device)].to(self.work)
-        sequences = [sequence for sequence, _, _ in asked]
+        sequences = [sequence for sequence, _, _ in parts]
         starts = torch.tensor([sequence.length for sequence in sequences], device=self.device)
         positions = (starts[:, None] + torch.arange(block, device=self.device)).flatten()
         turns = self._turns(positions)
         for index, layer in enumerate(self._layers):
             x = self._through(x, index, layer, sequences, turns)
         states = x.unflatten(0, (-1, block))
-        drafted = torch.cat([own[1 : drafts + 1] for own, (_, _, drafts) in zip(states, asked, strict=True)])
+        drafted = torch.cat([own[1 : drafts + 1] for own, (_, _, drafts) in zip(states, parts, strict=True)])
         logits = self._target.unembed(self._normed(drafted, self._norms["norm.weight"]).to(self._dtype))
         if isinstance(self._target, NativeTarget):
             self._target.finish(logits)
-        return list(logits.split([drafts for _, _, drafts in asked]))
+        return list(logits.split([drafts for _, _, drafts in parts]))
 
     def _through(
         self, x: Tensor, index: int, layer: _Layer, sequences: Sequence[HeadSequence], turns: tuple[Tensor, Tensor]
@@ -190,7 +193,7 @@ class DFlashHead:
             start, end = sequence.length, sequence.length + block
             cache = sequence.cache[index]
             cache[0, :, start:end], cache[1, :, start:end] = keys[:, rows], values[:, rows]
-            # The queries that share a key head are rows of one product.
+            # Queries with the same key head are rows of one product.
             own = queries[:, rows].reshape(heads[1], -1, width)
             scores = torch.bmm(own, cache[0, :, :end].mT)
             if (hidden := _hidden(layer, start, end, self.device)) is not None:
@@ -231,7 +234,7 @@ def _rotary(folder: Path, config: HeadConfig) -> torch.nn.Module:
 
 
 def _hidden(layer: _Layer, start: int, end: int, device: torch.device) -> Tensor | None:
-    """Which of the positions before ``end`` those from ``start`` do not see, None where they see all."""
+    """Mask of the positions before ``end`` that those from ``start`` do not see, None if they see all."""
     if layer.window is None and not layer.causal:
         return None
     distance = torch.arange(start, end, device=device)[:, None] - torch.arange(end, device=device)
@@ -240,5 +243,5 @@ def _hidden(layer: _Layer, start: int, end: int, device: torch.device) -> Tensor
 
 
 def _turned(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
-    """``x [heads, rows, width]`` turned to the positions of its rows."""
+    """``x [heads, rows, width]`` rotated to the positions of its rows."""
     return torch.addcmul(x * turns[0], x.roll(x.shape[-1] // 2, dims=-1), turns[1])

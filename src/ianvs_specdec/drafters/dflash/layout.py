@@ -6,7 +6,7 @@ t = number of target layers read: ``fc.weight [h, t * h]`` joins the outputs of 
 norms them, ``layers.{i}.*`` are layers of Qwen3, ``norm.weight [h]`` precedes the target's output matrix. Embeddings
 are the target's.
 
-The assistants of transformers (``MuseGlimmerAssistantModel``) have the keys of ``dflash_config`` beside the others, and
+The assistants of transformers (``MuseGlimmerAssistantModel``) have the keys of ``dflash_config`` at the top, and
 ``encoder.fc`` and ``encoder.output_norm_enc`` for ``fc`` and ``hidden_norm``.
 """
 
@@ -20,7 +20,7 @@ from pydantic import Field
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Count, Settings, validated
-from ianvs_specdec.drafters.tensors import PADDED, Shapes, check_shapes, find, read_config, read_shapes
+from ianvs_specdec.drafters.tensors import Shapes, check_shapes, check_sizes, find, read_config, read_shapes
 from ianvs_specdec.models.rotary import ROTATIONS, rotary
 from ianvs_specdec.models.validation import ModelSizes
 
@@ -35,14 +35,14 @@ NEUTRAL = {
     "final_logit_softcapping": 0,
     "attention_bias": False,
 }
-"""Keys of a configuration by which a head computes something else, unless they have this value."""
+"""Configuration keys of unsupported heads, unless they have this value."""
 
 Attention = Literal["full_attention", "sliding_attention"]
 Index = Annotated[int, Field(ge=0)]
 
 
 class HeadConfig(Settings):
-    """What is read of a configuration; ``is_causal`` None: only the layers with a sliding window are."""
+    """The keys that are read. ``is_causal`` None: only layers with a sliding window are causal."""
 
     hidden_size: Count
     intermediate_size: Count
@@ -67,15 +67,18 @@ class HeadConfig(Settings):
     rope_parameters: dict[str, Any] | None = None
 
     def seen(self, layer: int) -> tuple[int | None, bool]:
-        """The sliding window of a layer, None where it has none, and whether its attention is causal."""
+        """The sliding window of a layer (None = none), and whether its attention is causal."""
         sliding = bool(self.layer_types) and self.layer_types[layer] == "sliding_attention"  # type: ignore[index]
         window = self.sliding_window if sliding and self.use_sliding_window else None
         return window, sliding if self.is_causal is None else self.is_causal
 
 
-def check_files(head: str | Path, target: ModelSizes | None) -> None:
-    """Raise ``UserError`` if the folder ``head`` is no head, or none for a ``target`` of these sizes. Reads headers."""
-    folder = Path(head)
+def check_files(settings: Mapping[str, Any], target: ModelSizes | None, _: Path | None = None) -> None:
+    """Raise ``UserError`` if the folder in ``head``, if any, is no head for a ``target`` of these sizes. Reads
+    headers."""
+    if settings.get("head") is None:
+        return
+    folder = Path(settings["head"])
     path = find(folder, FILES, WHAT)
     config = head_config(folder)
     check_tensors(path, config, read_shapes(path, WHAT))
@@ -84,11 +87,11 @@ def check_files(head: str | Path, target: ModelSizes | None) -> None:
 
 
 def head_config(folder: Path) -> HeadConfig:
-    """``config.json`` of a head. Raises ``UserError`` naming the key that is wrong."""
+    """``config.json`` of a head. Raises ``UserError`` naming the wrong key."""
     path, config = folder / "config.json", read_config(folder, WHAT)
     kinds = config.get("architectures") or [AUTHORS]
     if not isinstance(kinds, list) or kinds[0] not in (AUTHORS, ASSISTANT):
-        reason = f"architectures is {kinds!r:.60}, computed here are DFlash heads of the first kind, {AUTHORS}"
+        reason = f"architectures is {kinds!r:.60}, supported are DFlash heads of the first kind, {AUTHORS}"
         raise UserError(f"{path}: {reason}", key="head")
     nested = config.get("dflash_config") or {}
     if not isinstance(nested, Mapping):
@@ -96,9 +99,9 @@ def head_config(folder: Path) -> HeadConfig:
     flags, turned = {**config, **nested}, rotary(config)
     for name, neutral in NEUTRAL.items():
         if (value := flags.pop(name, None) or turned.get(name) or neutral) != neutral:
-            raise UserError(f"{path}: {name} is {value!r:.40}: no such {WHAT}", key="head")
+            raise UserError(f"{path}: {name} is {value!r:.40}: such a {WHAT} is not supported", key="head")
     if (rope := turned["rope_type"]) not in ROTATIONS:
-        raise UserError(f"{path}: rope_type is {rope!r:.40}: no such {WHAT} is computed here", key="head")
+        raise UserError(f"{path}: rope_type is {rope!r:.40}: such a {WHAT} is not supported", key="head")
     known = {name: value for name, value in flags.items() if name in HeadConfig.model_fields or name in nested}
     if assistant := kinds[0] == ASSISTANT:
         known |= {"is_causal": False, "use_sliding_window": True}
@@ -108,7 +111,7 @@ def head_config(folder: Path) -> HeadConfig:
         raise UserError(f"{WHAT} {path}: {error}", key="head") from error
     _check_sizes(path, found)
     if assistant and found.sliding_window is not None:
-        # transformers' windows of both sides have the distance itself in them.
+        # transformers' bidirectional windows include the distance itself.
         return found.model_copy(update={"sliding_window": found.sliding_window + 1})
     return found
 
@@ -132,7 +135,7 @@ def renamed(name: str) -> str:
 
 
 def check_tensors(path: Path, config: HeadConfig, shapes: Shapes) -> None:
-    """Raise ``UserError`` that names the tensor which is missing, unknown or of the wrong shape."""
+    """Raise ``UserError`` naming the tensor that is missing, unknown or of the wrong shape."""
     h, width = config.hidden_size, config.head_dim
     queries, keys = config.num_attention_heads * width, config.num_key_value_heads * width
     layer: Shapes = {
@@ -144,7 +147,7 @@ def check_tensors(path: Path, config: HeadConfig, shapes: Shapes) -> None:
         **{f"mlp.{name}_proj": (config.intermediate_size, h) for name in ("gate", "up")},
         "mlp.down_proj": (h, config.intermediate_size),
     }
-    # However many layers config.json asks for: beyond as many as there are tensors, one is missing for certain.
+    # Bounded by the number of tensors, since config.json may state any number.
     layers = min(config.num_hidden_layers, len(shapes) + 1)
     required = {f"layers.{index}.{name}.weight": shape for index in range(layers) for name, shape in layer.items()}
     required |= {"fc.weight": (h, len(config.target_layer_ids) * h), "hidden_norm.weight": (h,), "norm.weight": (h,)}
@@ -153,23 +156,18 @@ def check_tensors(path: Path, config: HeadConfig, shapes: Shapes) -> None:
 
 
 def check_fit(folder: Path, config: HeadConfig, target: ModelSizes) -> None:
-    advice, reason = "use the head that was trained for this target", ""
     sizes = (
         ("hidden size", config.hidden_size, target.hidden),
         ("vocabulary", config.vocab_size, target.vocabulary),
         ("number of target layers", config.num_target_layers, target.layers),
     )
-    for what, own, others in sizes:
-        if own not in (None, others):
-            padded = PADDED if what == "vocabulary" else ""
-            reason = f"is for a {what} of {own}, the target has {others}: {advice}{padded}"
+    check_sizes(folder, WHAT, sizes)
     limits = (
         ("target_layer_ids", max(config.target_layer_ids), target.layers - 1, "last layer"),
         ("mask_token_id", config.mask_token_id, target.vocabulary - 1, "last token"),
         ("block_size", config.block_size, target.window, "window"),
     )
     for key, own, most, what in limits:
-        if most is not None and own > most and not reason:
-            reason = f"has a {key} of {own}, and the target's {what} is {most}: {advice}"
-    if reason:
-        raise UserError(f"the {WHAT} in {folder} {reason}", key="head")
+        if most is not None and own > most:
+            reason = f"has a {key} of {own}, and the target's {what} is {most}"
+            raise UserError(f"the {WHAT} in {folder} {reason}: use one that was trained for this target", key="head")

@@ -1,1 +1,1 @@
-"""A smaller language model drafts."""
+"""Drafts of a smaller language model."""

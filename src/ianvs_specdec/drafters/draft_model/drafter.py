@@ -1,4 +1,4 @@
-"""A smaller LM drafts (Leviathan et al. 2023; Chen et al. 2023), a chain or a tree."""
+"""Drafts of a smaller LM (Leviathan et al. 2023; Chen et al. 2023), chains or trees."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from torch.nn import functional
 from ianvs_specdec.drafters.draft_model.files import check_branches, load_draft
 from ianvs_specdec.drafters.draft_model.sequence import DraftSequence, Growing, RewindingSequence
 from ianvs_specdec.drafters.draft_model.translation import Translation
-from ianvs_specdec.drafters.lockstep import alone, lockstep, only
-from ianvs_specdec.drafters.probabilities import least_log, log_probabilities
+from ianvs_specdec.drafters.lockstep import lockstep, run_alone
+from ianvs_specdec.drafters.probabilities import draws, least_log, log_probabilities
 from ianvs_specdec.engine import Context, Drafter, Output, Target, TokenTree
 from ianvs_specdec.engine.sampling import Processor
 
 CHOICES = 5
-"""Tokens behind each of its own that a draft model names as likely: the target seldom takes any other."""
+"""Number of continuations per node: the target rarely selects any other token."""
 
 
 class DraftModel(Drafter):
     """Any causal LM folder in Hugging Face format drafts, in the target's dtype and on its device.
 
-    With ``branches`` 1 the draft is a chain. With more, every level continues the ``branches`` best nodes of the level
-    before, each by as many children, and those nodes of all levels are verified that score best, as in EAGLE-2 (Li et
-    al. 2024); drafting ends when no deeper node can be among them. A node's score is the probability that it is
+    With ``branches`` 1 the draft is a chain. With more, every level continues the ``branches`` best nodes of the
+    previous level, each by as many children, and the best-scored nodes of all levels are verified, as in EAGLE-2 (Li et
+    al. 2024); drafting ends when no deeper node can be among them. The score of a node is the probability that it is
     reached: along its path, that of the likeliest child for a first child, of the second likeliest for a second.
 
-    Children are the likeliest ones in greedy and coupled sampling. In rejection sampling they are drawn, siblings
-    without replacement, and the score does not look at what was drawn: whether a child is verified depends on what
-    scores better than the child, not on which token it is, so that it follows the distribution it was drawn from.
+    In greedy and coupled sampling the children are the likeliest ones. In rejection sampling they are drawn, siblings
+    without replacement, and scores do not depend on the draw: whether a child is verified must not depend on its token,
+    so that it keeps the distribution it was drawn from.
 
-    A draft model with another tokenizer reads the text so far in its own tokens, and the text that it writes becomes
-    the target's tokens. Such drafts are the likeliest chain, without probabilities: text has many ways into tokens.
+    A draft model with another tokenizer reads the text in its own tokens, and its text is converted to the target's
+    tokens. Such drafts are the likeliest chain, without probabilities, since a text has many tokenizations.
 
     Raises ``UserError`` from ``prepare`` for a folder that cannot be loaded, and for ``branches`` with another
     tokenizer.
@@ -50,7 +50,7 @@ class DraftModel(Drafter):
         self._target: Target | None = None
         self._sequence: DraftSequence | None = None
         self.translation: Translation | None = None
-        """Where the draft model has another tokenizer."""
+        """Set if the draft model has another tokenizer."""
         self._reached = 0
 
     def prepare(self, target: Target) -> Sequence[int]:
@@ -106,11 +106,8 @@ class DraftModel(Drafter):
         assert self._sequence is not None
         levels = self._sequence.reach(context.tokens)
         if levels > 0:
-            alone(self._model, self._sequence.follow(context.tokens))
+            run_alone(self._model, self._sequence.follow(context.tokens))
         return _Continuations(self, context, levels)
-
-    def propose(self, context: Context, budget: int) -> TokenTree:
-        return only(self.propose_all([(self, context, budget)]))
 
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[DraftModel, Context, int]]) -> list[TokenTree | Exception]:
@@ -141,7 +138,7 @@ class DraftModel(Drafter):
         return growth.tree([0, *sorted(best)])
 
     def _grow_text(self, context: Context, budget: int) -> Growing:
-        """The likeliest chain in the draft model's tokens, of as many as may be drafted, in the target's."""
+        """The likeliest chain in the draft model's tokens, converted to the target's."""
         assert self.translation is not None
         assert isinstance(self._sequence, RewindingSequence)
         read, drafted = self.translation.read(context.tokens), list[int]()
@@ -171,7 +168,7 @@ class DraftModel(Drafter):
         width = min(self.branches, self._vocabulary)
         top = scores.topk(width, dim=-1)
         tokens = top.indices
-        if not context.sampling.greedy and context.noise is None:
+        if draws(context):
             q = scores.exp()
             tokens = torch.multinomial(q, width, generator=context.generator)
             growth.drawn_from.update(zip(frontier, q, strict=True))
@@ -183,18 +180,18 @@ class DraftModel(Drafter):
     def _scores(
         self, growth: _Growth, nodes: list[int], logits: Tensor, context: Context, positions: Sequence[int]
     ) -> Tensor:
-        """Log-probability, ``[nodes, vocabulary]``, that the target takes this token at the node's position, as far as
-        the draft's ``logits`` after ``nodes`` can tell."""
+        """Log-probability ``[nodes, vocabulary]`` that the target selects each token after ``nodes``, estimated by the
+        draft's ``logits``."""
         missing = self._vocabulary - logits.shape[-1]
         if missing:
-            # Cut or filled up to the target's vocabulary.
+            # Cut or pad to the target's vocabulary.
             logits = functional.pad(logits, (0, missing), value=-math.inf)
         parts = zip(nodes, logits.split(1), positions, strict=True)
         return torch.cat([log_probabilities(context, growth.processor(n), row, [place]) for n, row, place in parts])
 
 
 class _Continuations:
-    """The guesses of a draft model behind a context, of at most ``levels`` tokens (see ``contracts.Continuations``)."""
+    """A draft model's continuations of a context, at most ``levels`` deep (see ``contracts.Continuations``)."""
 
     def __init__(self, drafter: DraftModel, context: Context, levels: int) -> None:
         self._drafter, self._context, self._levels, self._held = drafter, context, levels, len(context.tokens)
@@ -203,15 +200,15 @@ class _Continuations:
 
     def grow(self, nodes: Sequence[int]) -> list[list[tuple[int, float]]]:
         drafter, growth = self._drafter, self._growth
-        asked = [node for node in nodes if self._depths[node] < self._levels]
-        if not asked:
+        nodes_to_grow = [node for node in nodes if self._depths[node] < self._levels]
+        if not nodes_to_grow:
             return [[] for _ in nodes]
         assert drafter._sequence is not None
-        logits = alone(drafter._model, drafter._sequence.logits((growth.tokens, growth.parents), asked))
-        positions = [self._held + self._depths[node] for node in asked]
-        scores = drafter._scores(growth, asked, logits, self._context, positions)
+        logits = run_alone(drafter._model, drafter._sequence.logits((growth.tokens, growth.parents), nodes_to_grow))
+        positions = [self._held + self._depths[node] for node in nodes_to_grow]
+        scores = drafter._scores(growth, nodes_to_grow, logits, self._context, positions)
         top = scores.topk(min(CHOICES, drafter._vocabulary), dim=-1)
-        rows = dict(zip(asked, zip(top.indices.tolist(), top.values.tolist(), strict=True), strict=True))
+        rows = dict(zip(nodes_to_grow, zip(top.indices.tolist(), top.values.tolist(), strict=True), strict=True))
         return [self._add(node, *rows.get(node, ([], []))) for node in nodes]
 
     def _add(self, node: int, tokens: list[int], scores: list[float]) -> list[tuple[int, float]]:
@@ -223,7 +220,7 @@ class _Continuations:
 
 
 class _Growth:
-    """A tree in the making. ``scores`` are log-probabilities of being reached."""
+    """A growing tree. ``scores`` are log-probabilities of being reached."""
 
     def __init__(self, context: Context, device: torch.device) -> None:
         self.tokens, self.parents, self.scores = [context.tokens[-1]], [-1], [0.0]
@@ -243,11 +240,11 @@ class _Growth:
         return self._processors[node]
 
     def best(self, nodes: Sequence[int], count: int) -> list[int]:
-        """The ``count`` best of ``nodes``, which ascend; a parent before its equally good children."""
+        """The ``count`` best of the ascending ``nodes``; a parent before its equally good children."""
         return sorted(nodes, key=lambda node: -self.scores[node])[:count]
 
     def tree(self, nodes: Sequence[int]) -> TokenTree:
-        """The tree of these ascending ``nodes``, the root and every node's parent among them."""
+        """The tree of these ascending ``nodes``, which include the root and every node's parent."""
         number = {node: i for i, node in enumerate(nodes)}
         parents = [-1, *(number[self.parents[node]] for node in nodes[1:])]
         drawn_from = {number[node]: q for node, q in self.drawn_from.items() if number.get(node) in parents}

@@ -1,6 +1,6 @@
-"""A draft model's folder, looked at and loaded, and whether its tokens are those of the target.
+"""A draft model's folder: checks, loading, and comparison of its tokenizer with the target's.
 
-torch is imported when a model is loaded.
+torch is imported only for loading.
 """
 
 from __future__ import annotations
@@ -26,15 +26,13 @@ TOLERATED = 0.01
 """Share of ids that may be different tokens in both: models of one family rename reserved tokens."""
 
 
-def check_files(draft: str | Path, target: ModelSizes | None) -> None:
-    """Raise ``UserError`` if the folder ``draft`` holds no whole causal LM."""
-    check_model(hf_folder(Path(draft), key="draft"), what=f"the draft model {draft}", key="draft")
-
-
-def check_target(settings: Mapping[str, Any], target: Path) -> None:
-    """Say in a warning where the draft model has another tokenizer than the model in the folder ``target``. Raises
-    ``UserError`` for a tree of such drafts."""
+def check_files(settings: Mapping[str, Any], _: ModelSizes | None, target: Path | None = None) -> None:
+    """Raise ``UserError`` if the folder in ``draft`` has no complete causal LM. If its tokenizer differs from that in
+    the folder ``target``, log a warning, and raise ``UserError`` for trees."""
     draft = hf_folder(Path(settings["draft"]), key="draft")
+    check_model(draft, what=f"the draft model {settings['draft']}", key="draft")
+    if target is None:
+        return
     files = [folder / "tokenizer.json" for folder in (target, draft)]
     if not all(file.is_file() for file in files) or files[0].read_bytes() == files[1].read_bytes():
         return
@@ -43,29 +41,29 @@ def check_target(settings: Mapping[str, Any], target: Path) -> None:
     try:
         ours, theirs = (Tokenizer.from_file(str(file)).get_vocab() for file in files)
     except Exception:
-        return  # told by what loads it
+        return  # reported when it is loaded
     if _different(ours, theirs):
         check_branches(settings.get("branches") or 1)
         _warn(f"the draft model {draft} has another tokenizer than {target}: its drafts are translated as text")
 
 
 def check_branches(branches: int) -> None:
-    """Raise ``UserError`` unless drafts of another tokenizer, which are chains, were asked for."""
+    """Raise ``UserError`` if trees are requested of a draft model with another tokenizer."""
     if branches > 1:
         reason = f"branches {branches}: a draft model with another tokenizer drafts chains"
         raise UserError(f"{reason}; leave branches out, or choose one with the target's tokenizer", key="branches")
 
 
 _warn = functools.cache(log.warning)
-"""Once in a process: a job looks at a folder for each of its test cases."""
+"""Once per process: a job checks a folder for each test case."""
 
 
 def load_draft(folder: Path, target: Target) -> tuple[Target, Translation | None]:
-    """The model in ``folder``, in the target's dtype and on its device, and what translates where it has another
-    tokenizer than the target.
+    """The model in ``folder``, in the target's dtype and on its device, and a translation if its tokenizer differs from
+    the target's.
 
-    Raises ``UserError`` where it cannot be loaded. Vocabularies may be padded to different sizes if the tokenizers
-    agree; where one of the models comes without a tokenizer, the sizes must be equal.
+    Raises ``UserError`` if it cannot be loaded. Vocabularies may be padded to different sizes if the tokenizers agree;
+    if one of the models has no tokenizer, the sizes must be equal.
     """
     from ianvs_specdec.drafters.draft_model.translation import Translation
     from ianvs_specdec.models.loading import CAUSAL, load
@@ -91,7 +89,7 @@ def load_draft(folder: Path, target: Target) -> tuple[Target, Translation | None
 
 
 def _different(ours: Mapping[str, int], theirs: Mapping[str, int]) -> list[str]:
-    """The tokens of two vocabularies with ids that both have but for other tokens; none where that is tolerated."""
+    """Tokens with ids that both vocabularies have for different tokens; none if their share is tolerated."""
     by_id = {number: token for token, number in ours.items()}
     common = [(number, token) for token, number in theirs.items() if number in by_id]
     different = [token for number, token in common if by_id[number] != token]

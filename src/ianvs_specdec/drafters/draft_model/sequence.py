@@ -1,4 +1,4 @@
-"""The sequence inside a draft model, kept in step with the output of the target."""
+"""A draft model's sequence, synchronized with the target's output."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ from ianvs_specdec.engine import Output, Target, TokenTree
 from ianvs_specdec.engine.contracts import SequenceState, StepInput, prompt_chunks
 
 READ_AT_ONCE = 256
-"""Tokens that a model without pieces of its own reads in one step after a pause: of each there are logits."""
+"""Tokens per step after a pause, for models that read prompts whole; each has logits."""
 
 POINTS = 8
-"""States to go back to: a text's tokens change at its end only, and some states are copies."""
+"""Number of states to return to: retokenized text changes only near its end, and some states are copies."""
 
 Steps = Generator[tuple[SequenceState, StepInput], Output, None]
-"""What the model has to compute, and what it computed (see ``lockstep``)."""
+"""A generator of inputs for the model, which receives outputs (see ``lockstep``)."""
 Growing = Growth[tuple[SequenceState, StepInput], Output]
-"""A draft in the making, of such steps."""
+"""A draft of such steps."""
 
 
 class DraftSequence:
-    """What a draft model was fed: the context, and on top of it a tree of drafts that grows level by level.
+    """The input of a draft model: the context, and a tree of drafts that grows level by level.
 
-    Drafts that became part of the context stay in the model, so that usually one or two tokens are new to it. As long
-    as the tree is a chain, each level is one forward of one token. From where it branches, what leads to the nodes that
-    are asked for is computed anew each time, which any target can: for a few tokens a forward costs little more than
-    for one.
+    Accepted drafts stay in the model, so that usually one or two tokens are new to it. While the tree is a chain, each
+    level is one forward pass of one token. From the first branch on, the paths to the requested nodes are recomputed
+    each time, which any target can do: a few tokens cost little more than one.
     """
 
     def __init__(self, model: Target) -> None:
@@ -44,16 +43,16 @@ class DraftSequence:
         self._state.close()
 
     def reach(self, context: Sequence[int]) -> int:
-        """How many levels can be drafted after ``context``; none where the model lacks one of its tokens or positions.
+        """Number of levels that can be drafted after ``context``; 0 if the model lacks one of its tokens or positions.
 
-        The context has at least two tokens and begins as it did before.
+        The context has at least two tokens and extends the previous one.
         """
         if max(context[self._kept :]) >= len(self.model.embedding):
             return 0
         return sys.maxsize if self.model.window is None else self.model.window - len(context) + 1
 
     def unread_tokens(self, context: Sequence[int]) -> int:
-        """How many tokens before the last of ``context`` the model was not fed."""
+        """Number of tokens before the last of ``context`` that the model has not read."""
         missing = len(context) - 1 - self._kept
         if self._fed is None or missing == 0:
             return missing
@@ -62,8 +61,8 @@ class DraftSequence:
         return missing - same - (len(_path(self._fed, drafted[same:])) if same == len(self._ahead) else 0)
 
     def follow(self, context: Sequence[int]) -> Steps:
-        """Keep of the drafts what the context has become, and make up for what is missing. The last token of the
-        context is node 0 of the tree to come."""
+        """Keep the drafts that are now part of the context, and read missing tokens. The last token of the context is
+        node 0 of the next tree."""
         if self._kept == 0:
             for piece in prompt_chunks(context[:-1], self.model.prompt_rows):
                 yield self._state, piece
@@ -72,22 +71,21 @@ class DraftSequence:
             self._kept += self._keep(self._fed, context[self._kept : -1])
         if len(context) - self._kept > 2:
             yield from self._catch_up(context[self._kept : -1])
-        # Drafts that are in the model already, as tokens and as nodes of the tree, and the states to go back to, each
-        # after so many of them.
+        # Committed drafts, as tokens and as nodes of the tree, and states to return to with their number of drafts.
         self._ahead: list[int] = []
         self._nodes: list[int] = []
         self._states: list[tuple[int, Any]] = [(0, self._state.snapshot())]
         self._fed = None
         self._numbers: dict[int, int] = {}
-        # Those before the last one are nodes as well, with numbers below 0.
+        # Those before the last one are nodes with negative numbers.
         self._missing = context[self._kept :]
 
     def logits(
         self, tree: tuple[Sequence[int], Sequence[int]], nodes: Sequence[int]
     ) -> Generator[tuple[SequenceState, StepInput], Output, Tensor]:
-        """``[nodes, vocabulary]`` after these nodes of a tree, given as its tokens and parents.
+        """Logits ``[nodes, vocabulary]`` after these nodes of a tree, given by its tokens and parents.
 
-        First node 0 is asked for, then children of nodes that were asked for, each node once.
+        Node 0 is requested first, then children of requested nodes, each node once.
         """
         tokens, parents = tree
         self._settle(tokens, parents, nodes)
@@ -112,29 +110,28 @@ class DraftSequence:
         return tokens[node] if node > 0 else self._missing[node - 1]
 
     def _parent(self, parents: Sequence[int], node: int) -> int | None:
-        """None for the first token that was missing."""
+        """None for the first missing token."""
         if node > 0:
             return parents[node]
         return node - 1 if node > 1 - len(self._missing) else None
 
     def _settle(self, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> None:
-        """Have the state hold what all ``nodes`` build on but the last such node, from which they part: what was fed
-        already is committed, and what only others build on is dropped."""
+        """Bring the state to the last common ancestor of ``nodes``: commit computed nodes on the way, drop others."""
         if self._fed is None:
             return
         place = {node: i for i, node in enumerate(self._nodes)}
-        anchors, ways = [], []
+        anchors, paths = [], []
         for node in nodes:
-            way, above = [node], self._parent(parents, node)
+            path_up, above = [node], self._parent(parents, node)
             while above is not None and above not in place:
-                way.append(above)
+                path_up.append(above)
                 above = self._parent(parents, above)
             anchors.append(-1 if above is None else place[above])
-            ways.append(way[::-1])
+            paths.append(path_up[::-1])
         common = min(anchors) + 1
-        shared = [node for node, *others in zip(*ways, strict=False) if all(node == other for other in others)]
+        shared = [node for node, *others in zip(*paths, strict=False) if all(node == other for other in others)]
         if not shared or max(anchors) + 1 > common:
-            # What they part from is fed again, as the root of what is above it.
+            # The last common node is fed again, as the root.
             shared, common = [], common - 1
         path = list(takewhile(self._numbers.__contains__, shared[:-1]))
         if path and common == len(self._nodes):
@@ -150,7 +147,7 @@ class DraftSequence:
         del self._ahead[count:], self._nodes[count:]
 
     def _keep(self, fed: TokenTree, tokens: Sequence[int]) -> int:
-        """Go back to the last state at which the model was fed nothing but ``tokens``; how many they are."""
+        """Return to the last state with nothing but ``tokens``. Returns their number."""
         same = self._same(tokens)
         if same == len(self._ahead) and (path := _path(fed, tokens[same:])):
             self._state.commit(path)
@@ -160,15 +157,15 @@ class DraftSequence:
         return count
 
     def _same(self, tokens: Sequence[int]) -> int:
-        """How many of the drafts that were committed ``tokens`` begin with."""
+        """Length of the common prefix of ``tokens`` and the committed drafts."""
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(self._ahead, tokens, strict=False)))
 
     def _catch_up(self, tokens: Sequence[int]) -> Steps:
-        """Feed ``tokens``, which may be many after a pause."""
+        """Read ``tokens``, possibly many after a pause."""
         rows = self.model.prompt_rows
         for piece in prompt_chunks(tokens, rows or READ_AT_ONCE):
             if rows is None:
-                # A target that takes prompts whole goes on by trees.
+                # A target that reads prompts whole continues by trees.
                 chain = TokenTree.chain(piece.tokens[0], piece.tokens[1:])
                 yield self._state, chain
                 self._state.commit(range(len(chain)))
@@ -178,17 +175,16 @@ class DraftSequence:
 
 
 class RewindingSequence(DraftSequence):
-    """A sequence whose context may change at its end before it goes on: what is behind the common beginning is
-    dropped."""
+    """A sequence whose context may change near its end: what follows the common prefix is dropped."""
 
     def __init__(self, model: Target) -> None:
         super().__init__(model)
         self._context: Sequence[int] = ()
         self._points: list[tuple[int, Any]] = []
-        """Lengths of earlier contexts, and the states to go back to."""
+        """Lengths of earlier contexts, with their states."""
 
     def rewind(self, context: Sequence[int]) -> None:
-        """Go back to the last point that ``context`` shares; the model reads anew where there is none."""
+        """Return to the last point that ``context`` shares, or start anew."""
         pairs = zip(self._context[: self._kept], context[:-1], strict=False)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         if same == self._kept:
@@ -210,7 +206,7 @@ class RewindingSequence(DraftSequence):
 
 
 def _path(tree: TokenTree, tokens: Sequence[int]) -> list[int]:
-    """The nodes from the root down that carry ``tokens``, as far as there are such."""
+    """The path from the root that carries ``tokens``, as far as it exists."""
     path: list[int] = []
     candidates = [0]
     for token in tokens:

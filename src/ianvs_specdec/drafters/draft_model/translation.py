@@ -1,4 +1,4 @@
-"""Between the token ids of a target and those of a draft model with another tokenizer: through the text.
+"""Conversion between the token ids of a target and of a draft model with another tokenizer, through the text.
 
 As in universal assisted decoding and SLEM (Timor et al. 2025, arXiv 2502.05202).
 """
@@ -9,24 +9,24 @@ from collections.abc import Sequence
 from typing import Any
 
 TAIL = 8
-"""Tokens before a draft that are written again with it: text depends on them (spaces), and so do tokens (merges)."""
+"""Tokens of context that are converted with a draft, since text (spaces) and tokens (merges) depend on it."""
 INCOMPLETE = "\ufffd"
-"""What tokenizers decode to where the bytes of a character are missing."""
+"""What tokenizers decode incomplete characters to."""
 
 
 class Translation:
-    """``target`` and ``draft`` are tokenizers of transformers, used by one thread at a time."""
+    """``target`` and ``draft`` are tokenizers of transformers. Not thread-safe."""
 
     def __init__(self, target: Any, draft: Any) -> None:
         self._target, self._draft = target, draft
         self.ends = _special(draft).keys()
-        """The draft model's tokens that have no text."""
+        """The draft model's special tokens."""
         known = draft.get_vocab()
         self._dropped = {number for number, content in _special(target).items() if content not in known}
 
     def read(self, tokens: Sequence[int]) -> list[int]:
-        """The draft model's ids of a text in the target's ``tokens``, without special tokens that it does not have;
-        none where it ends within a character."""
+        """The draft model's ids of the text of the target's ``tokens``, without unknown special tokens; empty if the
+        text ends within a character."""
         text = _text(self._target, [token for token in tokens if token not in self._dropped], special=True)
         if text.endswith(INCOMPLETE):
             return []
@@ -34,7 +34,7 @@ class Translation:
         return ids[1:] if ids[:2] == [self._draft.bos_token_id] * 2 else ids
 
     def write(self, tokens: Sequence[int], read: Sequence[int], drafted: Sequence[int]) -> list[int]:
-        """The target's ids of the text of ``drafted``, which follows ``read``, behind ``tokens``."""
+        """The target's ids of the text of ``drafted``, which follows ``read``, after ``tokens``."""
         tail = list(read[-TAIL:])
         before, after = _text(self._draft, tail), _text(self._draft, [*tail, *drafted])
         text = after.removeprefix(before).partition(INCOMPLETE)[0] if after.startswith(before) else ""

@@ -1,4 +1,4 @@
-"""EAGLE heads as they are read."""
+"""Reading of EAGLE checkpoints."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from ianvs_specdec.engine import Target
 from ianvs_specdec.models.validation import ModelSizes
 
 MAPPINGS = ("d2t", "t2d")
-"""Tensors that lead from one vocabulary to another."""
+"""Mappings between the draft vocabulary and the target's."""
 
 
 @dataclass(frozen=True)
 class EagleCheckpoint:
-    """A head as read and checked: every tensor has the name and shape that its format asks for."""
+    """A checked head: every tensor has the name and shape of its format."""
 
     folder: Path
     config: HeadConfig
@@ -41,7 +41,7 @@ class EagleCheckpoint:
 
     @property
     def layer(self) -> str:
-        """What the names of the layer's tensors begin with."""
+        """Prefix of the names of the layer's tensors."""
         return layer_of(self.tensors)
 
     @classmethod
@@ -61,14 +61,14 @@ class EagleCheckpoint:
         return cls(folder, config, tensors, eagle3)
 
     def joined(self, modules: Sequence[str], part: str) -> Tensor | None:
-        """One below the other, the weights or biases of the layer's ``modules``; None where there are none."""
+        """The concatenated weights or biases of the layer's ``modules``; None if there are none."""
         names = [f"{self.layer}{module}.{part}" for module in modules]
         found = [self.tensors[name] for name in names if name in self.tensors]
         return torch.cat(found) if found else None
 
     @property
     def feature_norm(self) -> tuple[Tensor, int] | None:
-        """The weights of the norm of what ``fc`` joins, and how many numbers are normed together; None = no norm."""
+        """Weights of the norm before ``fc``, and the number of values that are normed together; None = no norm."""
         if "norm_before_fc" in self.config.flags:
             return self.tensors["input_norm.weight"], len(self.tensors["input_norm.weight"])
         if "fc_norm" not in self.config.flags:
@@ -95,7 +95,7 @@ def _check_mapping(path: Path, offsets: Tensor, vocabulary: int) -> None:
 
 
 def rotations(config: HeadConfig, start: int, end: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of the rotary embedding, of the positions from ``start`` to ``end``, each ``[positions, width /
+    """Cosines and sines of the rotary embedding for the positions from ``start`` to ``end``, each ``[positions, width /
     2]``."""
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding

@@ -1,7 +1,7 @@
-"""An EAGLE head in torch, for targets that the native library does not compute.
+"""An EAGLE head in torch, for targets without the native library.
 
-A head is one Llama layer over pairs of a token and a feature. Since there is one layer only, pairs whose output nobody
-asks for get their keys and values and nothing else.
+A head is one Llama layer over pairs of a token and a feature. Since there is only one layer, pairs whose output is not
+needed only get keys and values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from torch.nn import functional
 
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint, rotations
 from ianvs_specdec.drafters.eagle.layout import HeadConfig
-from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs, features_of
+from ianvs_specdec.drafters.eagle.steps import Level, StepPart
+from ianvs_specdec.drafters.hidden_states import Pairs, features_of
 from ianvs_specdec.engine.contracts import Target
 from ianvs_specdec.targets.fused_sequence import capacity_for
 from ianvs_specdec.targets.linear import Linear
@@ -24,10 +25,10 @@ _FIRST_POSITIONS = 512
 
 
 class HeadSequence:
-    """Keys and values of the pairs that stay, then those of the tree being drafted.
+    """Keys and values of the committed pairs, then those of the current tree.
 
-    Pair i is the token at index i + 1 and the target's feature at index i; it sits at position i. ``hidden`` are the
-    states of the rows that were computed last: of the last pair, or of a level.
+    Pair i is the token at index i + 1 and the target's feature at index i; its position is i. ``hidden`` are the states
+    of the last computed rows: of the last pair, or of a level.
     """
 
     hidden: Tensor
@@ -42,17 +43,17 @@ class HeadSequence:
         self._cache = self.hidden = self._last = self._cache.new_empty(0)
 
     def computed(self, hidden: Tensor, *, stay: bool) -> None:
-        """Take the states of the rows that were written, of those that are wanted."""
+        """Set the states of the last computed rows."""
         self.hidden = hidden
         if stay:
             self._last = hidden
 
     def go_back(self) -> None:
-        """Drop what was drafted since the last pair."""
+        """Drop the tree."""
         self.hidden, self._end = self._last, self.length
 
     def write(self, keys: Tensor, values: Tensor, positions: Sequence[int], *, stay: bool) -> None:
-        """Add rows ``[rows, key heads, width]``, of pairs that ``stay`` in the place of what was drafted."""
+        """Add rows ``[rows, key heads, width]`` to the tree, or with ``stay`` committed pairs, which replace it."""
         start = self.length if stay else self._end
         self._end = end = start + len(keys)
         if stay:
@@ -67,16 +68,16 @@ class HeadSequence:
             self._positions = torch.cat([self._positions[:start], self._positions.new_tensor(positions)])
 
     def attend(self, queries: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention of ``queries [rows, heads, width]`` to all that was written: ``[rows, heads * width]``.
+        """Attention of ``queries [rows, heads, width]`` to everything written: ``[rows, heads * width]``.
 
-        ``mask [rows, drafted rows]`` is added to the scores for what was drafted.
+        ``mask [rows, tree rows]`` is added to the scores of the tree.
         """
         keys, values = self._cache[:, None, :, : self._end]
         if mask is not None:
             mask = functional.pad(mask.to(queries.dtype), (self.length, 0))
         if self._window is not None and self._end > self._window:
             mask = queries.new_zeros(len(queries), self._end) if mask is None else mask
-            # All rows of a level have the last one's position.
+            # All rows of a level have the same position.
             mask = mask.masked_fill(self._positions <= self._positions[-1] - self._window, -torch.inf)
         attended = functional.scaled_dot_product_attention(
             queries.transpose(0, 1)[None], keys, values, attn_mask=mask, enable_gqa=True
@@ -87,7 +88,7 @@ class HeadSequence:
 @dataclass
 class _Rows:
     """One sequence's rows in a step: ``tokens`` at ``positions``, each with the ``hidden`` state before it. The last
-    ``wanted`` of them are computed to the end."""
+    ``wanted`` rows are computed to the end."""
 
     sequence: HeadSequence
     tokens: Tensor
@@ -99,8 +100,8 @@ class _Rows:
 
 
 class EagleHead:
-    """Implements ``steps.Head`` for any target. Outside of the products everything is computed in ``work``: float32,
-    or float64 for a target in float64."""
+    """Implements ``steps.Head`` for any target. Everything outside the products is computed in ``work``: float32, or
+    float64 for a target in float64."""
 
     @torch.inference_mode()
     def __init__(self, checkpoint: EagleCheckpoint, target: Target) -> None:
@@ -144,12 +145,12 @@ class EagleHead:
     def keep(self, sequence: HeadSequence, pairs: Pairs) -> None:
         self._compute([(sequence, pairs)])
 
-    def step(self, parts: Sequence[Asked]) -> list[Tensor]:
-        """The logits ``[rows, draft vocabulary]`` that the parts ask for, each of another sequence."""
-        for sequence, asked in parts:
-            if isinstance(asked, Pairs) and not asked.tokens:
+    def step(self, parts: Sequence[StepPart]) -> list[Tensor]:
+        """The logits ``[rows, draft vocabulary]`` of each part, which are of different sequences."""
+        for sequence, part in parts:
+            if isinstance(part, Pairs) and not part.tokens:
                 sequence.go_back()
-        self._compute([(sequence, asked) for sequence, asked in parts if isinstance(asked, Level) or asked.tokens])
+        self._compute([(sequence, part) for sequence, part in parts if isinstance(part, Level) or part.tokens])
         states = [sequence.hidden for sequence, _ in parts]
         hidden = torch.cat(states)
         if self._eagle3 and not self._normed_output:
@@ -159,11 +160,11 @@ class EagleHead:
             logits = logits[:, self.vocabulary_map]
         return list(logits.split([len(own) for own in states]))
 
-    def _compute(self, parts: Sequence[Asked]) -> None:
-        """Let rows enter the layer, and leave with each sequence the hidden states of those that are wanted."""
+    def _compute(self, parts: Sequence[StepPart]) -> None:
+        """Compute rows, and set the hidden states of the wanted ones in their sequences."""
         if not parts:
             return
-        rows = [self._rows(sequence, asked) for sequence, asked in parts]
+        rows = [self._rows(sequence, part) for sequence, part in parts]
         sizes = [len(part.tokens) for part in rows]
         entry, residual = self._enter(torch.cat([part.tokens for part in rows]), torch.cat([p.hidden for p in rows]))
         queries, keys, values = self._projected(entry, [position for part in rows for position in part.positions])
@@ -177,23 +178,23 @@ class EagleHead:
         for part, states in zip(rows, hidden.split([part.wanted for part in rows]), strict=True):
             part.sequence.computed(states, stay=part.stay)
 
-    def _rows(self, sequence: HeadSequence, asked: Pairs | Level) -> _Rows:
-        if isinstance(asked, Pairs):
-            features = torch.cat(features_of([asked]), dim=-1)
+    def _rows(self, sequence: HeadSequence, part: Pairs | Level) -> _Rows:
+        if isinstance(part, Pairs):
+            features = torch.cat(features_of([part]), dim=-1)
             if self._feature_norm is not None:
                 weight, width = self._feature_norm
                 parts = features.to(self.work).unflatten(-1, (-1, width))
                 features = functional.rms_norm(parts, (width,), eps=self.config.epsilon).flatten(-2) * weight
             hidden = self._join(features.to(self._dtype)) if self._eagle3 else features
-            tokens = torch.tensor(asked.tokens, device=self.device)
+            tokens = torch.tensor(part.tokens, device=self.device)
             positions = range(sequence.length, sequence.length + len(tokens))
             return _Rows(sequence, tokens, hidden.to(self.work), positions, 1, stay=True)
-        hidden = sequence.hidden if asked.above is None else sequence.hidden.index_select(0, asked.above)
-        at = [sequence.length + asked.depth - 1] * len(hidden)
-        return _Rows(sequence, asked.tokens, hidden, at, len(hidden), stay=False, mask=asked.mask)
+        hidden = sequence.hidden if part.above is None else sequence.hidden.index_select(0, part.above)
+        at = [sequence.length + part.depth - 1] * len(hidden)
+        return _Rows(sequence, part.tokens, hidden, at, len(hidden), stay=False, mask=part.mask)
 
     def _enter(self, tokens: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """The input of attention and the residual, of token ids ``[rows]`` and the states before them."""
+        """Attention input and residual, from token ids ``[rows]`` and the states before them."""
         embedded = self._embedding[tokens].to(self.work)
         if self._eagle3:
             of_token = self._normed(embedded, f"{self._layer}input_layernorm")
@@ -203,7 +204,7 @@ class EagleHead:
         return joined, joined
 
     def _projected(self, entry: Tensor, positions: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, each ``[rows, heads, width]``, the first two turned to their ``positions``."""
+        """Queries, keys and values ``[rows, heads, width]``, the first two rotated to their ``positions``."""
         config = self.config
         projected = self._project(entry.to(self._dtype)).to(self.work).unflatten(-1, (-1, config.width))
         turning, values = projected.split([config.queries + config.keys, config.keys], dim=1)
@@ -219,7 +220,7 @@ class EagleHead:
         return *turned.split([config.queries, config.keys], dim=1), values
 
     def _finish(self, residual: Tensor, attended: Tensor) -> Tensor:
-        """Hidden states ``[rows, hidden]`` after the layer, from its residual input and what attention returned."""
+        """Hidden states ``[rows, hidden]`` after the layer, from its residual input and the attention output."""
         x = residual + self._output(attended.to(self._dtype))
         normed = self._normed(x, f"{self._layer}post_attention_layernorm")
         gate, up = self._gate_up(normed.to(self._dtype)).chunk(2, dim=-1)

@@ -1,19 +1,19 @@
-"""EAGLE heads in the formats of their authors (Li et al. 2024, arXiv 2401.15077; 2025, arXiv 2503.01840), of SpecForge
-and of ``speculators``.
+"""Formats of EAGLE heads: the authors' (Li et al. 2024, arXiv 2401.15077; 2025, arXiv 2503.01840), SpecForge's and that
+of ``speculators``.
 
 A folder with ``config.json`` (the keys of a Llama or Qwen of one layer) and ``model.safetensors`` or
 ``pytorch_model.bin``. EAGLE-1 and EAGLE-2 share one format, EAGLE-3 has another; the tensors tell them apart. With h =
 hidden size, V = vocabulary, D = draft vocabulary:
 
 - EAGLE-1/2: ``fc.weight [h, 2h]`` reads token embedding and feature, ``fc.bias [h]`` unless the configuration says
-  ``"bias": false``; ``embed_tokens.weight [V, h]``; one layer ``layers.0.*`` without a norm before attention. Logits
-  are made by the target's output matrix, or where there is a file ``freq_*.pt``, by its rows for the token ids in
-  that list (FR-Spec: Zhao et al. 2025, arXiv 2502.14856).
-- EAGLE-3: ``fc.weight [h, 3t]`` joins three of the target's hidden states of size t, or as many as ``LAYER_IDS``
-  name; one layer ``midlayer.*``, or ``layers.0.*``, whose attention reads embedding and hidden state, 2h wide;
-  ``norm.weight``; ``lm_head.weight [D, h]``. With D < V, ``d2t [D]`` holds what to add to a draft token id to get the
+  ``"bias": false``; ``embed_tokens.weight [V, h]``; one layer ``layers.0.*`` without a norm before attention. The
+  target's output matrix computes the logits, only for the token ids in a file ``freq_*.pt`` if there is one (FR-Spec:
+  Zhao et al. 2025, arXiv 2502.14856).
+- EAGLE-3: ``fc.weight [h, 3t]`` joins three of the target's hidden states of size t, or as many as ``LAYER_IDS`` name;
+  one layer ``midlayer.*``, or ``layers.0.*``, whose attention reads embedding and hidden state, 2h wide;
+  ``norm.weight``; ``lm_head.weight [D, h]``. With D < V, ``d2t [D]`` has the offsets from draft token ids to the
   target's, ``t2d [V]`` which tokens of the target have one. The embeddings are the target's unless
-  ``embed_tokens.weight [V, h]`` is there. Flags of EAGLE-3.1 and ``speculators``: see ``FLAGS``.
+  ``embed_tokens.weight [V, h]`` exists. Flags of EAGLE-3.1 and ``speculators``: see ``FLAGS``.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.drafters.tensors import PADDED, Shapes, check_shapes, find, read_config, read_ids, read_shapes
+from ianvs_specdec.drafters.tensors import Shapes, check_shapes, check_sizes, find, read_config, read_ids, read_shapes
 from ianvs_specdec.models.rotary import ROTATIONS, rotary
 from ianvs_specdec.models.validation import ModelSizes
 
 WHAT = "EAGLE head"
 FILES = ("model.safetensors", "pytorch_model.bin")
 LEAST_LAYERS = 7
-"""Of a target whose inner layers EAGLE-3 reads: fewer have no three of them."""
+"""Minimum layers of a target for EAGLE-3, which reads three inner ones."""
 IGNORED = ("rotary_emb.inv_freq", "verifier_norm.weight", "verifier_lm_head.weight")
 LAYER_IDS = ("eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids")
 FLAGS = ("norm_before_residual", "norm_output", "norm_before_fc", "fc_norm")
-"""Of EAGLE-3: the residual is the normed hidden state; hidden states are fed back after ``norm``; one norm
-``input_norm`` of all that ``fc`` joins; a norm ``fc_norm.{i}`` of each."""
+"""Flags of EAGLE-3: the residual is the normed hidden state; hidden states are fed back after ``norm``; one norm
+``input_norm`` of the concatenated input of ``fc``; a norm ``fc_norm.{i}`` of each part."""
 UNREAD = (
     *("parallel_drafting", "mask_token_id", "ptd_token_id", "dflash_config", "quantization_config"),
     *("compression_config", "num_experts", "num_local_experts", "n_routed_experts", "q_lora_rank", "kv_lora_rank"),
 )
-"""Keys of a configuration by which a head computes something else, unless they are false."""
+"""Configuration keys of unsupported heads, unless false."""
 READ = {
     "model_type": (None, "llama", "qwen2", "qwen3", "eagle"),
     "rope_type": ROTATIONS,
@@ -55,7 +55,7 @@ READ = {
     **dict.fromkeys(("partial_rotary_factor", "logit_scale", "logits_scaling", "embedding_multiplier"), (None, 1)),
     **dict.fromkeys(("residual_multiplier", "attention_multiplier", "scale_emb", "scale_depth"), (None, 1)),
 }
-"""Keys of a configuration, and the values with which a head computes what is computed here."""
+"""Configuration keys and their supported values."""
 SWITCHES = (
     *("bias", "qkv_bias", "attention_bias", "mlp_bias", "use_qk_norm", "qk_norm", "use_sliding_window"),
     *("use_cache", "tie_word_embeddings", "embed_requires_grad", "return_dict", "is_decoder", "do_sample"),
@@ -66,8 +66,8 @@ SWITCHES = (
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """Sizes of a head. ``target_hidden`` is the hidden size of the target it was trained for; ``flags`` are those of
-    ``FLAGS`` that are set, ``window`` the positions that its attention sees, None = all."""
+    """Sizes of a head. ``target_hidden`` is the hidden size of its target; ``flags`` the ``FLAGS`` that are set;
+    ``window`` the number of positions that attention sees, None = all."""
 
     hidden: int
     intermediate: int
@@ -92,9 +92,12 @@ class HeadConfig:
         return (self.queries + 2 * self.keys) * self.width
 
 
-def check_files(head: str | Path, target: ModelSizes | None) -> None:
-    """Raise ``UserError`` if the folder ``head`` is no head, or none for a ``target`` of these sizes. Reads headers."""
-    folder = Path(head)
+def check_files(settings: Mapping[str, Any], target: ModelSizes | None, _: Path | None = None) -> None:
+    """Raise ``UserError`` if the folder in ``head``, if any, is no head for a ``target`` of these sizes. Reads
+    headers."""
+    if settings.get("head") is None:
+        return
+    folder = Path(settings["head"])
     path = find(folder, FILES, WHAT)
     config, shapes = head_config(folder), read_shapes(path, WHAT)
     check_tensors(path, config, shapes)
@@ -108,12 +111,12 @@ def is_eagle3(names: Iterable[str]) -> bool:
 
 
 def layer_of(names: Iterable[str]) -> str:
-    """What the names of the layer's tensors begin with."""
+    """Prefix of the names of the layer's tensors."""
     return "midlayer." if any(name.startswith("midlayer.") for name in names) else "layers.0."
 
 
 def check_tensors(path: Path, config: HeadConfig, shapes: Shapes) -> None:
-    """Raise ``UserError`` that names the tensor which is missing, unknown or of the wrong shape."""
+    """Raise ``UserError`` naming the tensor that is missing, unknown or of the wrong shape."""
     eagle3, flags = is_eagle3(shapes), sorted(config.flags)
     if flags and not eagle3:
         raise UserError(f"{path.parent / 'config.json'}: {flags[0]} is for EAGLE-3, this is EAGLE-1 or 2", key="head")
@@ -127,7 +130,7 @@ def check_tensors(path: Path, config: HeadConfig, shapes: Shapes) -> None:
 
 
 def frequent_ids(folder: Path, config: HeadConfig, *, eagle3: bool) -> list[int] | None:
-    """The draft vocabulary of an EAGLE-1 or EAGLE-2 head, of a file of FR-Spec's; None = the target's."""
+    """The draft vocabulary of an EAGLE-1 or EAGLE-2 head from FR-Spec's file; None = the target's."""
     files = sorted(folder.glob("freq_*.pt"))
     if not files:
         return None
@@ -140,17 +143,11 @@ def frequent_ids(folder: Path, config: HeadConfig, *, eagle3: bool) -> list[int]
 
 
 def check_fit(folder: Path, config: HeadConfig, target: ModelSizes, *, eagle3: bool, embedded: bool) -> tuple[int, ...]:
-    """Which of the target's hidden states the head reads (see ``Target.open``). ``embedded``: it has embeddings of its
-    own. Raises ``UserError`` if the head is for another target."""
+    """The target's hidden states that the head reads (see ``Target.open``). ``embedded``: it has its own embeddings.
+    Raises ``UserError`` if the head is for another target."""
     wanted = config.target_hidden if eagle3 else config.hidden
     sizes = (("hidden size", wanted, target.hidden), ("vocabulary", config.vocabulary, target.vocabulary))
-    for what, own, others in sizes:
-        if own != others:
-            raise UserError(
-                f"the EAGLE head in {folder} is for a {what} of {own}, the target has {others}: use the head that was "
-                f"trained for this target{PADDED if what == 'vocabulary' else ''}",
-                key="head",
-            )
+    check_sizes(folder, WHAT, sizes)
     if eagle3 and not embedded and config.hidden != target.hidden:
         raise UserError(
             f"the EAGLE-3 head in {folder} has a hidden size of {config.hidden} and no embed_tokens.weight, "
@@ -161,25 +158,25 @@ def check_fit(folder: Path, config: HeadConfig, target: ModelSizes, *, eagle3: b
 
 
 def _layers_read(folder: Path, config: HeadConfig, layers: int) -> tuple[int, ...]:
-    """Those that an EAGLE-3 head reads of a target of so many ``layers``, in the order in which ``fc`` joins them."""
+    """The hidden states that an EAGLE-3 head reads of a target with ``layers`` layers, in the order of ``fc``."""
     usual = (2, layers // 2, layers - 3)
     if not config.layer_ids and layers < LEAST_LAYERS:
-        told = f"EAGLE-3 reads three inner layers of a target of at least {LEAST_LAYERS}; this one has {layers}"
-        raise UserError(told, key="head")
-    # What SGLang reads, under eagle_config, counts a layer for its output; what vLLM reads, at the top, for its input.
-    # The usual layers tell by themselves how they were counted.
+        reason = f"EAGLE-3 reads three inner layers of a target of at least {LEAST_LAYERS}; this one has {layers}"
+        raise UserError(reason, key="head")
+    # SGLang's key, in eagle_config, means a layer's output; vLLM's, at the top, its input. The usual layers are
+    # recognized in either form.
     ids = config.layer_ids or usual
     nested = not any(config.llama.get(name) for name in LAYER_IDS)
     outputs = sorted(ids) == sorted(layer - 1 for layer in usual) or (nested and sorted(ids) != sorted(usual))
     if wrong := [layer for layer in ids if not 0 <= layer < layers - outputs]:
-        told = f"{LAYER_IDS[0]} is {list(ids)}, and the target has no layer {wrong[0]} to read (0 to "
+        reason = f"{LAYER_IDS[0]} is {list(ids)}, and the target has no layer {wrong[0]} to read (0 to "
         advice = "use the head that was trained for this target"
-        raise UserError(f"{folder / 'config.json'}: {told}{layers - 1 - outputs}): {advice}", key="head")
+        raise UserError(f"{folder / 'config.json'}: {reason}{layers - 1 - outputs}): {advice}", key="head")
     return tuple(layer + outputs for layer in ids)
 
 
 def _layer_shapes(config: HeadConfig, layer: str, inputs: int) -> Shapes:
-    """Of the layer's tensors, whose attention reads so many ``inputs``."""
+    """Shapes of the layer's tensors, whose attention reads ``inputs`` values."""
     h, inner = config.hidden, config.intermediate
     query, key = config.queries * config.width, config.keys * config.width
     attention = {"q": query, "k": key, "v": key}
@@ -209,7 +206,7 @@ def _eagle1_shapes(config: HeadConfig, layer: str) -> Shapes:
 
 
 def _eagle3_shapes(config: HeadConfig, layer: str) -> tuple[Shapes, Shapes]:
-    """The tensors that a head must have and those that it may have."""
+    """The required and the optional tensors."""
     h, states = config.hidden, len(config.layer_ids) or 3
     shapes = _layer_shapes(config, layer, 2 * h) | {
         f"{layer}input_layernorm.weight": (h,),
@@ -232,7 +229,7 @@ def _eagle3_shapes(config: HeadConfig, layer: str) -> tuple[Shapes, Shapes]:
 
 
 def head_config(folder: Path) -> HeadConfig:
-    """``config.json`` of a head. Raises ``UserError`` naming the key that is wrong."""
+    """``config.json`` of a head. Raises ``UserError`` naming the wrong key."""
     path, config = folder / "config.json", read_config(folder, WHAT)
     flags = _flags(path, config)
 
@@ -286,8 +283,7 @@ def head_config(folder: Path) -> HeadConfig:
 
 
 def _flags(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """All keys, those of the parts of the configuration among them. Raises ``UserError`` that names one by which the
-    head computes what is not computed here."""
+    """All keys, including nested ones. Raises ``UserError`` naming a key of an unsupported head."""
     nested = config.get("eagle_config")
     inner, outer = _stated(nested if isinstance(nested, Mapping) else {}), _stated(config)
     for name in inner:
@@ -299,19 +295,19 @@ def _flags(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         value = flags.get(name)
         unread = value not in READ[name] if name in READ else value if name in UNREAD else value is True
         if unread and name not in SWITCHES:
-            raise UserError(f"{path}: {name} is {value!r:.60}: no such head is computed here", key="head")
+            raise UserError(f"{path}: {name} is {value!r:.60}: such heads are not supported", key="head")
     return flags
 
 
 def _stated(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What is not empty. A list of layers with full attention is often the target's, and asks for nothing."""
+    """Non-empty values. A list of layers with full attention is often copied from the target, and ignored."""
     layers = config.get("layer_types")
     full = ["full_attention"] * len(layers) if isinstance(layers, list) else None
     return {name: value for name, value in config.items() if value not in (None, [], {}, "", full)}
 
 
 def _slides(path: Path, config: Mapping[str, Any]) -> bool:
-    """Whether attention has a sliding window, as transformers reads the keys."""
+    """Whether attention has a sliding window, by transformers' rules."""
     if config.get("use_sliding_window") and not config.get("layer_types"):
         raise UserError(f"{path}: use_sliding_window needs layer_types to say whether the layer has one", key="head")
     slides = "sliding_attention" in (config.get("layer_types") or ())

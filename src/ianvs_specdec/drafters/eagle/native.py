@@ -1,7 +1,7 @@
-"""An EAGLE head in the native library: what a request is drafted depends, to the bit, on nothing but the request.
+"""An EAGLE head in the native library: drafts do not depend, to the bit, on other requests.
 
-Weights are as the checkpoint has them, in the target's type. What a token brings into the layer is computed beforehand
-where the vocabulary is not too large. A whole draft by probability alone is one call of the library.
+Weights are the checkpoint's in the target's type. The layer's input per token is precomputed if the vocabulary is not
+too large. A whole draft by unmodified probabilities is one call of the library.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint, rotations
-from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs
+from ianvs_specdec.drafters.eagle.steps import Level, StepPart
+from ianvs_specdec.drafters.hidden_states import Pairs
 from ianvs_specdec.engine import TokenTree
 from ianvs_specdec.targets.native.heads import Head, HeadState, Limits
 from ianvs_specdec.targets.native.model import POSITIONS_AT_ONCE, Features, Layer, Model, Rotations
@@ -21,15 +22,15 @@ from ianvs_specdec.targets.native.product import Product
 from ianvs_specdec.targets.native.target import NativeTarget
 
 FOLDED_TABLE = 1 << 25
-"""Numbers in a table of what every token brings into the layer: with more, they are computed anew."""
+"""Maximum numbers in the table of layer inputs per token."""
 
 READ_OUT = 64
-"""Rows of the target's output matrix are read out with so many products at once."""
+"""Rows of the target's output matrix that are extracted per product."""
 
 
 @dataclass
 class NativeDraft:
-    """A draft by probability alone: a chain, or where ``tree`` says so a dynamic tree."""
+    """A draft by unmodified probabilities: a dynamic tree if ``tree``, else a chain."""
 
     sequence: HeadState
     pairs: Pairs
@@ -64,7 +65,7 @@ class NativeHead:
     def keep(self, sequence: HeadState, pairs: Pairs) -> None:
         self._head.read([(sequence, pairs)], logits=False)
 
-    def step(self, parts: Sequence[Asked]) -> list[Tensor]:
+    def step(self, parts: Sequence[StepPart]) -> list[Tensor]:
         logits: dict[int, Tensor] = {}
         read = {number: (it, part) for number, (it, part) in enumerate(parts) if isinstance(part, Pairs)}
         if read:
@@ -77,7 +78,7 @@ class NativeHead:
         return [logits[number] for number in range(len(parts))]
 
     def draft(self, drafts: Sequence[NativeDraft]) -> list[TokenTree]:
-        """The drafts of several sequences, each computed in one call with the others of its shape."""
+        """Drafts of several sequences, those of one shape in one call."""
         made: dict[int, TokenTree] = {}
         for tree in (False, True):
             own = {number: draft for number, draft in enumerate(drafts) if draft.tree is tree}
@@ -150,7 +151,8 @@ class NativeHead:
         )
 
     def _rows(self, unembed: Product, ids: Tensor) -> Product:
-        """The target's output matrix for these token ids: its weights may be packed, and are what it makes of ones."""
+        """The rows of the target's output matrix for these token ids. Its weights may be packed, so they are computed
+        from unit vectors."""
         bias = unembed(torch.zeros(1, unembed.inputs))[0, ids]
         ones = torch.eye(unembed.inputs).split(READ_OUT)
         weight = torch.cat([unembed(rows)[:, ids] - bias for rows in ones]).T
@@ -179,8 +181,8 @@ class NativeHead:
     def _tokens(
         self, embedding: Tensor, weight: Tensor, bias: Tensor | None, norm: Tensor | None = None
     ) -> tuple[Tensor, Product | None]:
-        """What every token brings into the layer, ``weight`` times its embedding after ``norm`` plus ``bias``: as a
-        table, or where that would be too large as the embedding and the product."""
+        """The input of the layer per token, ``weight`` times its embedding after ``norm`` plus ``bias``: as a table, or
+        if that is too large as the embedding and the product."""
         if len(embedding) * len(weight) > FOLDED_TABLE:
             return embedding.to(self._dtype).contiguous(), self._product(weight, bias)
         inputs = embedding.double()

@@ -1,7 +1,7 @@
-"""How a draft grows out of an EAGLE head: EAGLE-2's dynamic tree, and trees of a fixed shape, EAGLE-1's and the chain.
+"""Drafting with an EAGLE head: EAGLE-2's dynamic tree, and trees of a fixed shape, EAGLE-1's and the chain.
 
-Each function is a generator (see ``lockstep``) that asks the head for logits and returns the tree. The order of nodes
-is that of the official implementation: level by level, within a level by the order of the parents, then by rank.
+Each function is a generator (see ``lockstep``) that requests logits and returns the tree. Nodes are ordered as in the
+official implementation: by level, within a level by parents, then by rank.
 """
 
 from __future__ import annotations
@@ -14,18 +14,61 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ianvs_specdec.drafters.eagle.guesses import Guesses
-from ianvs_specdec.drafters.eagle.steps import Growing, Head, Level, Pairs
-from ianvs_specdec.engine import TokenTree
+from ianvs_specdec.drafters.eagle.steps import Growing, Head, Level
+from ianvs_specdec.drafters.hidden_states import Pairs
+from ianvs_specdec.drafters.probabilities import draws, log_probabilities
+from ianvs_specdec.engine import Context, TokenTree
+from ianvs_specdec.engine.sampling import Processor, by_probability
 
 Path = tuple[int, ...]
 Paths = tuple[Path, ...]
 
 
+class Guesses:
+    """Turns logits into scores that rank the candidates of a position, for one step of one request.
+
+    Scores are log-probabilities (see ``probabilities``). With ``draws`` (rejection sampling), fresh noise is added: the
+    best k are k draws without replacement, in the order of drawing.
+
+    Scores are over the target's vocabulary, or over the draft vocabulary if tokens rank by unmodified probabilities;
+    ``tokens`` converts their indices to target ids.
+    """
+
+    def __init__(self, context: Context, head: Head, random: bool) -> None:
+        self._context, self._head = context, head
+        self.plain = by_probability(context.sampling)
+        self.draws = random and draws(context)
+        self._processor = Processor(context.sampling, context.tokens, head.device)
+
+    def scores(self, logits: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+        """Scores and log-probabilities, both ``[rows, vocabulary]``, of the tokens at distance ``depth`` (from 1) from
+        the root."""
+        if not self.plain:
+            logits = self._widened(logits)
+        positions = [len(self._context.tokens) + depth - 1] * len(logits)
+        known = log_probabilities(self._context, self._processor, logits, positions)
+        if not self.draws:
+            return known, known
+        gumbel = torch.empty_like(known).exponential_(generator=self._context.generator).log_().neg_()
+        return known + gumbel, known
+
+    def tokens(self, indices: Tensor) -> Tensor:
+        known = self._head.vocabulary_map
+        return indices if known is None or not self.plain else known[indices]
+
+    def _widened(self, logits: Tensor) -> Tensor:
+        """Logits over the target's vocabulary; tokens outside the draft vocabulary are impossible."""
+        if self._head.vocabulary_map is None:
+            return logits
+        wide = logits.new_full((len(logits), self._head.vocabulary), -torch.inf)
+        wide[:, self._head.vocabulary_map] = logits
+        return wide
+
+
 @dataclass
 class Growth:
-    """One draft in the making, of ``sequence`` with the ``pairs`` that are new to it; at most ``nodes`` are drafted.
-    ``least`` is the log-probability below which nothing is guessed."""
+    """A growing draft of at most ``nodes`` nodes, of a ``sequence`` with unread ``pairs``. ``least`` is the minimum
+    log-probability of a path."""
 
     head: Head
     sequence: Any
@@ -38,25 +81,25 @@ class Growth:
 
 _PUBLISHED = "0 1 2 3 00 01 02 10 11 20 21 30 000 001 002 010 011 020 021 100 0000 0001 0002 00000 00001"
 PATHS: Paths = tuple(tuple(int(rank) for rank in path) for path in _PUBLISHED.split())
-"""EAGLE-1's tree, level by level; a path says which of its parent's best children each node is."""
+"""EAGLE-1's tree, level by level; a path has the ranks of its nodes among their siblings."""
 
 _RANK_RATES = (0.6, 0.2, 0.1, 0.05)
 
 
 @cache
 def limited(nodes: int, depth: int | None = None, top_k: int | None = None) -> Paths:
-    """EAGLE-1's tree down to ``depth`` and to the ``top_k`` best children, and of that the ``nodes`` nodes that are
-    most often right, going by how often a guess of each rank is."""
+    """EAGLE-1's tree down to ``depth`` and to the ``top_k`` best children, and of that the ``nodes`` nodes with the
+    highest hit rates by rank."""
     allowed = [path for path in PATHS if (depth is None or len(path) <= depth) and (top_k is None or max(path) < top_k)]
     ranked = sorted(allowed, key=lambda path: -math.prod(_RANK_RATES[rank] for rank in path))
     return tuple(sorted(ranked[:nodes], key=lambda path: (len(path), path)))
 
 
 def static(growth: Growth, paths: Paths) -> Growing:
-    """The tree of these ``paths`` (level by level, not empty), less what is less likely than asked.
+    """The tree of these ``paths`` (by level, not empty), less unlikely ones.
 
-    Draws have to be proposed, whatever they are, or the proposals are no draws from q any more. Left out are those that
-    q makes impossible, and those behind an unlikely one.
+    Draws must be proposed whatever they are, else they are no draws from q. Only impossible ones and children of
+    unlikely ones are omitted.
     """
     guesses, device = growth.guesses, growth.head.device
     inner = {path[:-1] for path in paths}
@@ -89,7 +132,7 @@ def static(growth: Growth, paths: Paths) -> Growing:
         level = torch.tensor([tree.tokens[nodes[path]] for path in grown], device=device)
         above = torch.tensor([rows.index(path[:-1]) for path in grown], device=device)
         rows = grown
-        # In a chain each sees all that was drafted before it.
+        # In a chain each row sees all earlier ones.
         mask = None if len(drafted) == depth else torch.tensor(seen, device=device)
         logits = yield growth.sequence, Level(level, depth, above, mask)
     tree.probabilities = drawn_from or None
@@ -97,8 +140,8 @@ def static(growth: Growth, paths: Paths) -> Growing:
 
 
 class _Candidates:
-    """All candidates of a dynamic tree, level by level: ``width`` children of the root, then ``width`` children of each
-    node of a beam. Nothing scored lower than ``bar`` can be among the ``nodes`` best any more, or is wanted at all."""
+    """All candidates of a dynamic tree by level: ``width`` children of the root, then ``width`` children of each node
+    of a beam. Candidates scored below ``bar`` cannot be among the ``nodes`` best, or are too unlikely."""
 
     def __init__(self, width: int, nodes: int, least: float) -> None:
         self.bar = least
@@ -109,7 +152,7 @@ class _Candidates:
         self._best = torch.empty(0)
 
     def add(self, scores: Tensor, tokens: Tensor, beam: Tensor | None) -> None:
-        """Candidates, flat; ``beam`` says which candidates of the level before they are the children of."""
+        """Add candidates, flat; ``beam`` are the indices of their parents among the previous level's candidates."""
         if beam is not None:
             self._beams.append(beam)
         self._scores.append(scores)
@@ -120,7 +163,7 @@ class _Candidates:
             self.bar = max(self.bar, float(self._best[-1]))
 
     def tree(self, root: int, least: float) -> TokenTree:
-        """The tree of the best candidates, in pool order; none below ``least``."""
+        """The tree of the best candidates in pool order; none below ``least``."""
         scores = torch.cat(self._scores)
         order = scores.topk(min(self._nodes, len(scores))).indices.sort().values
         if least > -math.inf:
@@ -133,7 +176,7 @@ class _Candidates:
         return TokenTree([root, *torch.cat(self._tokens)[order].tolist()], [-1, *parents])
 
     def _parents(self, chosen: list[int]) -> list[int] | None:
-        """The parents' nodes in the tree; None where a parent was left out, which takes a tie with its child."""
+        """The parents' nodes in the tree; None if a parent was omitted, which takes a tie with its child."""
         origins, start = [-1] * self._width, 0
         for beam in self._beams:
             above, start = start, len(origins)
@@ -144,16 +187,16 @@ class _Candidates:
 
 
 def dynamic(growth: Growth, depth: int, top_k: int) -> Growing:
-    """EAGLE-2's tree (Li et al. 2024, arXiv 2406.16858): of all candidates down to ``depth`` those with the highest
-    cumulative probability.
+    """EAGLE-2's tree (Li et al. 2024, arXiv 2406.16858): the candidates down to ``depth`` with the highest cumulative
+    probability.
 
-    Each level takes ``top_k`` children of each node in a beam of the ``top_k`` best. What cannot be in the tree is not
-    drafted: more levels or siblings than it has nodes, and children of nodes that are its last already or below.
+    Each level takes ``top_k`` children of each node in a beam of the ``top_k`` best. Candidates that cannot be in the
+    tree are not computed: more levels or siblings than it has nodes, and children of its last nodes or of lower ones.
     """
     guesses, device = growth.guesses, growth.head.device
     width = min(top_k, growth.nodes, growth.head.config.draft_vocabulary)
     levels = min(depth, growth.nodes)
-    # What is impossible has a score of minus infinity, which plain log-probabilities do not have.
+    # Impossible tokens have scores of minus infinity, which do not occur in plain log-probabilities.
     least = growth.least if guesses.plain else max(growth.least, torch.finfo(torch.float32).min)
     pool = _Candidates(width, growth.nodes, least)
     own = torch.full((width, width), -torch.inf, device=device).fill_diagonal_(0)

@@ -1,1 +1,1 @@
-"""Lookahead decoding: n-grams that the target generates on the side."""
+"""Lookahead decoding."""

@@ -1,4 +1,4 @@
-"""Lookahead decoding as its authors do it (Fu et al. 2024; the package lade 0.0.2), step by step the same."""
+"""Lookahead decoding of the authors (Fu et al. 2024; the package lade 0.0.2), step by step the same."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from collections.abc import Iterable, Sequence
 from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
 
 SEED = 10
-"""What the published code seeds its random start with, on every call."""
+"""Seed of the random start in the published code, used on every call."""
 
 Ngram = tuple[int, tuple[int, ...]]
-"""A token and the tokens that follow it."""
+"""A token and the tokens after it."""
 
 
 class Window:
     """Jacobi trajectories of ``width`` neighbouring positions ahead of the root.
 
-    Row 0 begins as ``width + level - 3`` arbitrary tokens for the positions after the root. Row r + 1 is what the
-    target says after row r, one position further, and every step adds one row. With ``level - 1`` rows the window is
-    full: column j then reads as an n-gram of ``level`` tokens, the root or a token of row 0 first and what the target
-    says after the last row at its end. From then on a step gives up row 0 for the new row. Whether it fills or is full,
-    the window slides on by one position per step.
+    Row 0 starts as ``width + level - 3`` arbitrary tokens for the positions after the root. Row r + 1 has the target's
+    tokens after row r, one position further; every step adds one row. With ``level - 1`` rows the window is full:
+    column j is an n-gram of ``level`` tokens, from the root or a token of row 0 to the target's token after the last
+    row. From then on each step replaces row 0 by the new row. The window slides by one position per step.
     """
 
     def __init__(self, level: int, first_row: Sequence[int]) -> None:
@@ -36,8 +35,8 @@ class Window:
     def hang(self, tokens: list[int], parents: list[int]) -> list[int]:
         """Append the window to a tree given by its ``tokens`` and ``parents``, root first.
 
-        Row 0 is a chain below the root; a row below it continues, column by column, the row above, of which the root
-        is column 0 where that is row 0. Returns the nodes after which the target says the next row.
+        Row 0 is a chain below the root; each later row continues the row above, column by column, with the root as
+        column 0 of row 0. Returns the nodes after which the target gives the next row.
         """
         self._root = tokens[0]
         above = [0]
@@ -51,24 +50,24 @@ class Window:
             tokens += row
         return above
 
-    def advance(self, said: Sequence[int]) -> list[Ngram]:
-        """Take what the target says after the nodes that ``hang`` returned; returns the n-grams this completes."""
+    def advance(self, following: Sequence[int]) -> list[Ngram]:
+        """Take the target's tokens after the nodes that ``hang`` returned. Returns the completed n-grams."""
         if not self.full:
-            self.rows = [*(row[1:] for row in self.rows), list(said[1:])]
+            self.rows = [*(row[1:] for row in self.rows), list(following[1:])]
             return []
         heads = [self._root, *self.rows[0]]
-        tails = zip(*self.rows[1:], said, strict=True)
-        self.rows = [*self.rows[1:], list(said)]
+        tails = zip(*self.rows[1:], following, strict=True)
+        self.rows = [*self.rows[1:], list(following)]
         self.rows[0] = self.rows[0][1:]
         return list(zip(heads, tails, strict=True))
 
     def noted(self) -> list[list[int] | None]:
-        """The rows for a trace; None for those to come."""
+        """The rows for a trace; None for missing ones."""
         return [*map(list, self.rows), *([None] * (self._level - 1 - len(self.rows)))]
 
 
 class Pool:
-    """The latest ``size`` n-grams by their first token; one that comes again counts as the latest."""
+    """The latest ``size`` n-grams by their first token; repeated ones count as the latest."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -87,12 +86,12 @@ class Pool:
 
 
 class OfficialLookahead(Drafter):
-    """A window of ``level - 1`` rows of ``window`` tokens makes n-grams on the side; up to ``guess`` of those that
-    begin with the root are verified beside it.
+    """A window of ``level - 1`` rows of ``window`` tokens generates n-grams; up to ``guess`` of those that begin with
+    the root are verified in the same step.
 
-    The window starts as random tokens of the prompt and slides by one position per step. Of the ``level - 1`` tokens of
-    a guess at most ``level - 2`` are accepted, so that many are verified. Guesses with a common beginning share nodes,
-    which changes no output; a small budget is spent on the latest.
+    The window starts as random tokens of the prompt and slides by one position per step. At most ``level - 2`` of the
+    ``level - 1`` tokens of a guess are accepted, so that many are verified. Guesses with a common beginning share
+    nodes, which changes no output; a small budget is spent on the latest.
 
     ``notes`` of a tree: ``ctx``, the number of tokens up to the root; ``window``, the rows; ``guess``, the guesses in
     full, one after another, None if there is none.
@@ -131,12 +130,12 @@ class OfficialLookahead(Drafter):
             "guess": [token for guess in guesses for token in guess] or None,
         }
         first_scout = len(tokens)
-        self._speakers = self._window.hang(tokens, parents)
+        self._row_nodes = self._window.hang(tokens, parents)
         self._tree = TokenTree(tokens, parents, scouts=frozenset(range(first_scout, len(tokens))), notes=notes)
         return self._tree
 
     def observe(self, observation: Observation) -> None:
-        # A step without drafts or with a truncated tree leaves the window as it is.
+        # Steps without drafts or with a truncated tree do not advance the window.
         if observation.tree is self._tree:
-            said = observation.output.logits[self._speakers].argmax(dim=-1).tolist()
-            self._pool.add(self._window.advance(said))
+            following = observation.output.logits[self._row_nodes].argmax(dim=-1).tolist()
+            self._pool.add(self._window.advance(following))

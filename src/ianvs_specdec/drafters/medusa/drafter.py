@@ -8,17 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ianvs_specdec.drafters.lockstep import only
-from ianvs_specdec.drafters.medusa.heads import Heads, heads_for
+from ianvs_specdec.drafters.lockstep import Growth, lockstep
+from ianvs_specdec.drafters.medusa.heads import Heads, StepPart, heads_for
 from ianvs_specdec.drafters.probabilities import least_log, log_probabilities
 from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
 from ianvs_specdec.engine.sampling import Processor, by_probability
 
 CANDIDATES = 32
-"""How many tokens of each head may enter a dynamic tree."""
+"""Maximum number of tokens of each head in a dynamic tree."""
 
 # The tree of the official implementation for four heads ("mc_sim_7b_63"), best path first as its greedy construction
 # found them on a development set. A digit is a rank among the head's guesses, its place the head.
@@ -32,9 +31,9 @@ STATIC_PATHS = [tuple(int(rank) for rank in path) for path in _STATIC.split()]
 class Medusa(Drafter):
     """A tree over the heads' best guesses, at most ``nodes`` of them.
 
-    Each head guesses one position whatever the others guess. ``tree`` chooses the combinations: "dynamic" takes the
-    most probable ones, a path's probability being the product of what the heads give its tokens; "static" the first
-    of the official tree's 63; "chain" every head's best guess, for targets that are slow with trees.
+    Each head guesses one position independently of the others. ``tree`` selects the combinations: "dynamic" the most
+    probable ones, with the product of the heads' probabilities; "static" the first of the official tree's 63; "chain"
+    every head's best guess, for targets that are slow with trees.
     """
 
     _heads: Heads
@@ -64,37 +63,22 @@ class Medusa(Drafter):
     def observe(self, observation: Observation) -> None:
         self._hidden = observation.output.hidden[0][observation.path[-1]]
 
-    def propose(self, context: Context, budget: int) -> TokenTree:
-        return only(self.propose_all([(self, context, budget)]))
-
     @classmethod
     def propose_all(cls, drafts: Sequence[tuple[Medusa, Context, int]]) -> list[TokenTree | Exception]:
-        heads, asked = drafts[0][0]._heads, []
-        for drafter, context, budget in drafts:
-            nodes = min(budget, drafter._nodes)
-            asked.append((nodes, max(0, min(len(heads), nodes, context.remaining - 1))))
-        logits = heads(
-            torch.stack([drafter._hidden for drafter, _, _ in drafts]), max(1, *[depth for _, depth in asked])
-        )
-        trees: list[TokenTree | Exception] = []
-        for (drafter, context, _), own, (nodes, depth) in zip(drafts, logits, asked, strict=True):
-            try:
-                trees.append(drafter._tree(context, own[:depth], nodes))
-            except Exception as error:
-                trees.append(error)
-        return trees
+        return lockstep(drafts[0][0]._heads, [drafter._grow(context, budget) for drafter, context, budget in drafts])
 
-    def _tree(self, context: Context, logits: Tensor, nodes: int) -> TokenTree:
-        """The tree of at most ``nodes`` guesses by the heads' ``logits [heads, vocabulary]``."""
-        root = context.tokens[-1]
-        if not len(logits):
+    def _grow(self, context: Context, budget: int) -> Growth[StepPart, Tensor]:
+        root, nodes = context.tokens[-1], min(budget, self._nodes)
+        depth = min(len(self._heads), nodes, context.remaining - 1)
+        if depth < 1:
             return TokenTree.chain(root)
+        logits = yield self._hidden, depth
         width = min(1 if self._shape == "chain" else CANDIDATES, nodes, logits.shape[-1])
         if by_probability(context.sampling):
             best, ids = self._heads.likeliest(logits, width)
         else:
             processor = Processor(context.sampling, context.tokens, logits.device)
-            positions = range(len(context.tokens), len(context.tokens) + len(logits))
+            positions = range(len(context.tokens), len(context.tokens) + depth)
             best, ids = log_probabilities(context, processor, logits, positions).topk(width, dim=-1)
         scores, tokens, least = best.tolist(), ids.tolist(), least_log(context)
         if self._shape == "dynamic":
@@ -130,8 +114,8 @@ def _static_tree(
 def _dynamic_tree(root: int, tokens: list[list[int]], scores: list[list[float]], nodes: int, least: float) -> TokenTree:
     """The ``nodes`` most probable paths; ``scores`` are the log-probabilities of ``tokens``, per head, best first.
 
-    A path is less probable than its prefix and than the same path with a better last token, so those two orders
-    generate all paths from best to worst.
+    A path is less probable than its prefix and than the same path with a better last token; these two orders generate
+    all paths from best to worst.
     """
     tree = TokenTree([root], [-1])
     # (minus the path's score, minus its prefix's score, prefix's node, depth, rank of its last token)

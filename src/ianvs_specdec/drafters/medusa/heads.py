@@ -1,4 +1,4 @@
-"""Medusa heads as they compute (Cai et al. 2024, arXiv 2401.10774)."""
+"""Computation of Medusa heads (Cai et al. 2024, arXiv 2401.10774)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from ianvs_specdec.targets.native.product import Product
 from ianvs_specdec.targets.native.target import NativeTarget
 
 Unembed = Callable[[Tensor], Tensor]
-"""Makes logits ``[rows, vocabulary]`` of hidden states ``[rows, hidden]``."""
+"""Computes logits ``[rows, vocabulary]`` of hidden states ``[rows, hidden]``."""
+
+StepPart = tuple[Tensor, int]
+"""A hidden state ``[hidden]`` of the target, and the number of heads."""
 
 
 class Heads(ABC):
     """All heads at once: head ``i`` (from 0) predicts the token ``2 + i`` positions after the one whose last hidden
-    state it is given; the target's own output matrix predicts the one in between."""
+    state it reads; the target's own output matrix predicts the one in between."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -32,6 +35,11 @@ class Heads(ABC):
     @abstractmethod
     def __call__(self, hidden: Tensor, heads: int) -> Tensor:
         """Logits ``[rows, heads, vocabulary]`` of the first ``heads`` heads for hidden states ``[rows, hidden]``."""
+
+    def step(self, parts: Sequence[StepPart]) -> list[Tensor]:
+        """Logits ``[heads, vocabulary]`` of each part."""
+        logits = self(torch.stack([hidden for hidden, _ in parts]), max(heads for _, heads in parts))
+        return [own[:heads] for own, (_, heads) in zip(logits, parts, strict=True)]
 
     def likeliest(self, logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
         """Log-probabilities and ids ``[..., width]`` of the likeliest tokens of ``logits [..., vocabulary]``."""
@@ -50,7 +58,7 @@ class MedusaHeads(Heads):
         def stack(tensors: Sequence[Tensor]) -> Tensor:
             return torch.stack(list(tensors)).to(target.device, target.dtype)
 
-        # The input dimension comes first: that is what a batched product of single rows reads fastest.
+        # The input dimension comes first, which is the fastest for a batched product of single rows.
         self._blocks: list[tuple[Tensor, Tensor]] = []
         for layer in zip(*blocks, strict=True):
             weights, biases = zip(*layer, strict=True)
@@ -74,7 +82,7 @@ class MedusaHeads(Heads):
 
 
 class NativeMedusaHeads(ResidualHeads, Heads):
-    """In the native library: what the heads say after a hidden state depends, to the bit, on nothing else."""
+    """In the native library: the logits of a hidden state do not depend, to the bit, on anything else."""
 
     def __init__(self, folder: Path, target: NativeTarget) -> None:
         vocabulary, hidden = target.embedding.shape
@@ -101,10 +109,10 @@ def heads_for(folder: Path, target: Target) -> Heads:
 
 def read(folder: Path, hidden: int, vocabulary: int) -> tuple[list[list[tuple[Tensor, Tensor]]], list[Tensor]]:
     """Weight ``[hidden, hidden]`` and bias ``[hidden]`` of every block, per head, and the heads' output matrices
-    ``[vocabulary, hidden]``: one where they share it, none where it is the target's.
+    ``[vocabulary, hidden]``: one if shared, none if it is the target's.
 
-    The number of heads is the configuration's, or all there are. Raises ``UserError`` naming the
-    file and the tensor that is missing, unknown or of the wrong shape.
+    The number of heads is the configuration's, or all. Raises ``UserError`` naming the file and the tensor that is
+    missing, unknown or of the wrong shape.
     """
     path = find(folder, FILES, WHAT)
     tensors = read_tensors(path, WHAT)

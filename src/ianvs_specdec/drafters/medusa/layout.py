@@ -1,4 +1,4 @@
-"""Medusa heads in the three layouts of their checkpoints (Cai et al. 2024, arXiv 2401.10774).
+"""The three checkpoint layouts of Medusa heads (Cai et al. 2024, arXiv 2401.10774).
 
 A folder with ``config.json`` and tensors:
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.drafters.tensors import PADDED, Shapes, check_shapes, find, read_config, read_shapes
+from ianvs_specdec.drafters.tensors import Shapes, check_shapes, check_sizes, find, read_config, read_shapes
 from ianvs_specdec.models.validation import ModelSizes
 
 WHAT = "Medusa heads"
@@ -31,7 +31,7 @@ _VLLM = re.compile(r"(medusa_heads?\.)?(?:blocks\.(\d+)\.layers\.\d+|lm_heads\.(
 
 @dataclass(frozen=True)
 class Layout:
-    """So many ``heads`` of so many ``layers``, and how their tensors are named. ``outputs``: whether they have output
+    """Number of ``heads`` and their ``layers``, and the names of their tensors. ``outputs``: whether there are output
     matrices, ``shared`` one for all."""
 
     heads: int
@@ -51,33 +51,27 @@ class Layout:
         return f"{self.prefix}{own}.weight"
 
 
-def check_files(head: str | Path, target: ModelSizes | None) -> None:
-    """Raise ``UserError`` if the folder ``head`` holds no heads, or none for a ``target`` of these sizes. Reads no
-    numbers."""
-    folder = Path(head)
+def check_files(settings: Mapping[str, Any], target: ModelSizes | None, _: Path | None = None) -> None:
+    """Raise ``UserError`` if the folder in ``head`` has no heads for a ``target`` of these sizes. Reads headers."""
+    folder = Path(settings["head"])
     path = find(folder, FILES, WHAT)
     config, shapes = read_config(folder, WHAT), read_shapes(path, WHAT)
     if target is None:
         return
-    for key, size in (("hidden_size", target.hidden), ("vocab_size", target.vocabulary)):
-        if config.get(key, size) != size:
-            raise UserError(
-                f"the Medusa heads in {folder} are for a {key} of {config[key]}, the target has {size}: use heads that "
-                f"were trained for this target{PADDED if key == 'vocab_size' else ''}",
-                key="head",
-            )
+    sizes = ("hidden size", "hidden_size", target.hidden), ("vocabulary", "vocab_size", target.vocabulary)
+    check_sizes(folder, "set of Medusa heads", [(name, config.get(key), size) for name, key, size in sizes])
     check_tensors(folder, path, shapes, target.hidden, target.vocabulary)
 
 
 def check_tensors(folder: Path, path: Path, shapes: Shapes, hidden: int, vocabulary: int) -> Layout:
-    """The layout of the heads that are wanted of a file with tensors of these ``shapes``.
+    """The layout of the heads in a file with tensors of these ``shapes``.
 
-    Raises ``UserError`` that names the tensor which is missing, unknown or of the wrong shape for a target of this
+    Raises ``UserError`` naming the tensor that is missing, unknown or of the wrong shape for a target of this
     ``hidden`` size and ``vocabulary``.
     """
     layout = _layout(folder, shapes)
     expected: Shapes = {}
-    # However many config.json asks for: beyond as many as there are tensors, one is missing for certain.
+    # Bounded by the number of tensors, since config.json may state any number.
     for head in range(min(layout.heads, len(shapes) + 1)):
         for layer in range(min(layout.layers, len(shapes) + 1)):
             expected[f"{layout.block(head, layer)}.weight"] = (hidden, hidden)
@@ -94,20 +88,19 @@ def check_tensors(folder: Path, path: Path, shapes: Shapes, hidden: int, vocabul
 
 
 def _head_of(name: str) -> int | None:
-    """To which head a tensor belongs, None where its name does not say."""
+    """The head of a tensor, None if its name does not say."""
     match = _BLOCK.fullmatch(name) or _VLLM.fullmatch(name)
     return int(next(text for text in match.groups()[1:] if text is not None)) if match else None
 
 
 def _layout(folder: Path, names: Iterable[str]) -> Layout:
-    """How many heads and layers config.json asks for, or there are by the ``names`` of the tensors, and of what
-    layout they are."""
+    """The layout, from config.json and the ``names`` of the tensors."""
     path, config = folder / "config.json", read_config(folder, WHAT)
     named = {name: match for name in names if (match := _BLOCK.fullmatch(name) or _VLLM.fullmatch(name))}
     vllm = any(match.re is _VLLM for match in named.values())
     for key, neutral in (("truncated_vocab_size", config.get("vocab_size")), ("logit_scale", 1)):
         if config.get(key) not in (None, neutral):
-            raise UserError(f"{path}: {key} is {config[key]!r:.40}: no such heads are computed here", key="head")
+            raise UserError(f"{path}: {key} is {config[key]!r:.40}: such heads are not supported", key="head")
     stored = {_head_of(name) for name in named}
     layers = _count(path, config, "num_hidden_layers" if vllm else "medusa_num_layers", 0)
     heads = _count(path, config, "num_heads" if vllm else "medusa_num_heads", 1)

@@ -1,1 +1,1 @@
-"""The layers for multi-token prediction that a model's own checkpoint brings draft."""
+"""Multi-token prediction by layers of the model's own checkpoint."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,133 +9,91 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import MtpCache
 
-from ianvs_specdec.drafters.eagle.steps import Pairs, Pending, features_of
+from ianvs_specdec.drafters.hidden_states import HiddenStates, Pairs, features_of
 from ianvs_specdec.drafters.mtp.files import load_mtp
-from ianvs_specdec.drafters.probabilities import least_log, log_probabilities
-from ianvs_specdec.engine import Context, Drafter, Observation, Output, Target, TokenTree
-from ianvs_specdec.engine.sampling import Processor
+from ianvs_specdec.drafters.probabilities import ChainDraft
+from ianvs_specdec.engine import Context, Output, Target, TokenTree
 from ianvs_specdec.targets.states import ReservedCache
 
 
-class Mtp(Drafter):
-    """A chain of ``depth`` tokens, one from each MTP layer unless set; beyond, the last layer goes on by itself.
+class _Cache(ReservedCache, MtpCache):
+    """Keys and values of all layers; those of layer k start at position k."""
 
-    Layer k reads pairs of the state that layer k - 1 made of the token at i, the target for k = 1, and the token at
-    i + k, and guesses the token at i + k + 1. The last pairs of all but the first layer are made of guesses, and are
-    computed anew once the tokens are known.
-    """
+    def close(self) -> None:
+        self.layers.clear()
 
-    def __init__(self, depth: int | None = None) -> None:
-        self._given = depth
-        self._target: Target | None = None
-        self._cache: _Cache | None = None
 
-    def prepare(self, target: Target) -> Sequence[int]:
-        if target is not self._target:
-            self._model = load_mtp(target)
-            self._layers = len(self._model.layers)
-            self._depth = self._given or self._layers
-            self._target = target
-        return (-1,)
+class MtpHead:
+    """The MTP layers of ``target``'s checkpoint."""
 
-    def fork(self) -> Mtp:
-        another = copy.copy(self)
-        another._cache = None
-        return another
+    features = (-1,)
 
-    @property
-    def unread_tokens(self) -> int:
-        return 0 if self._cache is None else len(self._pending)
+    def __init__(self, target: Target) -> None:
+        self.model = load_mtp(target)
+        self.depth = len(self.model.layers)
+        self._target = target
 
-    def weights(self) -> Sequence[Any]:
-        return [*self._model.layers.parameters()]
+    def open(self) -> _Cache:
+        return _Cache()
 
     def memory(self, positions: int) -> int:
-        """Keys and values, and the hidden states of all tokens, since it may never be asked."""
-        if self._target is None:
-            return 0
-        states = self._model.config.hidden_size * self._target.dtype.itemsize * positions
-        return states + -(-self._target.memory(positions) // self._target.layers) * self._layers
+        return -(-self._target.memory(positions) // self._target.layers) * self.depth
+
+    def layer(self, index: int, cache: _Cache, hidden: Tensor, tokens: Sequence[int], position: int) -> Tensor:
+        """States ``[rows, hidden]`` of a layer after these pairs, the first of which is at ``position``."""
+        ids = torch.tensor([tokens], device=hidden.device)
+        positions = torch.arange(position, position + len(tokens), device=hidden.device)[None]
+        states: Tensor = self.model.forward_layer(index, hidden[None], positions, cache, input_ids=ids)
+        return states[0]
+
+
+class Mtp(HiddenStates):
+    """A chain of ``depth`` tokens, by default one per MTP layer; beyond, the last layer continues from its own state.
+
+    Layer k reads pairs of the state of token i by layer k - 1 (the target for k = 1) and the token i + k, and predicts
+    the token i + k + 1. The last pairs of all but the first layer contain guesses, and are recomputed once the tokens
+    are known.
+    """
+
+    _head: MtpHead
+
+    def __init__(self, depth: int | None = None) -> None:
+        super().__init__()
+        self._depth = depth
+
+    def _load(self, target: Target) -> MtpHead:
+        return MtpHead(target)
+
+    def weights(self) -> Sequence[Any]:
+        return [*self._head.model.layers.parameters()]
 
     def begin(self, target: Target, context: Context, prefill: Output) -> None:
-        self._cache, self._kept, self._pending = _Cache(), 0, Pending()
-        self._pending.add(Pairs(context.tokens[1:], prefill.hidden))
-
-    def observe(self, observation: Observation) -> None:
-        tokens, path = observation.tree.tokens, observation.path
-        added = [*(tokens[node] for node in path[1:]), observation.token]
-        self._pending.add(Pairs(added, observation.output.hidden, path))
-
-    def end(self) -> None:
-        self._cache = None
+        super().begin(target, context, prefill)
+        self._kept = 0
 
     @torch.inference_mode()
     def propose(self, context: Context, budget: int) -> TokenTree:
-        depth = min(budget, self._depth, context.remaining - 1)
-        chain = _Chain(context, self._model.device, depth)
+        head = self._head
+        depth = min(budget, self._depth or head.depth, context.remaining - 1)
+        chain = ChainDraft(context, head.model.device, depth)
         if depth < 1:
             return chain.tree()
         pairs = self._pending.take()
         (hidden,), tokens = features_of([pairs]), list(pairs.tokens)
-        place = self._kept + 1
+        position = self._kept + 1
         self._keep(pairs, hidden)
-        for step in range(max(depth, self._layers)):
-            layer = min(step, self._layers - 1)
-            if step >= self._layers:
-                place, hidden, tokens = place + len(tokens) - 1, hidden[-1:], tokens[-1:]
-            hidden = self._layer(layer, hidden, tokens, place)
-            tokens = [*tokens[1:], chain.add(self._model._project_to_logits(hidden[-1:]))]
-            place += 1
-        assert self._cache is not None
-        self._cache.keep(self._kept)
+        for step in range(max(depth, head.depth)):
+            if step >= head.depth:
+                position, hidden, tokens = position + len(tokens) - 1, hidden[-1:], tokens[-1:]
+            hidden = head.layer(min(step, head.depth - 1), self._sequence, hidden, tokens, position)
+            tokens = [*tokens[1:], chain.add(head.model._project_to_logits(hidden[-1:]))]
+            position += 1
+        self._sequence.keep(self._kept)
         return chain.tree()
 
     def _keep(self, pairs: Pairs, hidden: Tensor) -> None:
-        """Of the pairs from ``_kept`` on, those are read again next time whose states depend on guesses."""
-        again = min(self._layers - 1, len(pairs.tokens))
+        """Count the pairs as read, except those whose states depend on guesses: they are read again."""
+        again = min(self._head.depth - 1, len(pairs.tokens))
         self._kept += len(pairs.tokens) - again
         if again:
             self._pending.add(Pairs(list(pairs.tokens)[-again:], [hidden[-again:].clone()]))
-
-    def _layer(self, layer: int, hidden: Tensor, tokens: Sequence[int], place: int) -> Tensor:
-        """States ``[rows, hidden]`` of a layer after these pairs, the first of which is at position ``place``."""
-        ids = torch.tensor([tokens], device=hidden.device)
-        positions = torch.arange(place, place + len(tokens), device=hidden.device)[None]
-        states: Tensor = self._model.forward_layer(layer, hidden[None], positions, self._cache, input_ids=ids)
-        return states[0]
-
-
-class _Cache(ReservedCache, MtpCache):
-    """Keys and values of all layers, of which the k-th begins at position k."""
-
-
-class _Chain:
-    """A chain of at most ``depth`` guesses in the making."""
-
-    def __init__(self, context: Context, device: torch.device, depth: int) -> None:
-        self._context, self._depth = context, depth
-        self._processor = Processor(context.sampling, context.tokens, device)
-        self._tokens: list[int] = []
-        self._drawn_from: dict[int, Tensor] = {}
-        self._chance, self._ended = 0.0, False
-
-    def add(self, logits: Tensor) -> int:
-        """The next guess by ``logits [1, vocabulary]``, which is part of the chain while that is neither long enough
-        nor too unsure."""
-        context, node = self._context, len(self._tokens)
-        scores = log_probabilities(context, self._processor, logits, [len(context.tokens) + node])[0]
-        best, token = scores.max(dim=-1)
-        self._chance += float(best)
-        self._ended = self._ended or node == self._depth or self._chance < least_log(context)
-        if not context.sampling.greedy and context.noise is None:
-            q = scores.exp()
-            token = torch.multinomial(q, 1, generator=context.generator)[0]
-            if not self._ended:
-                self._drawn_from[node] = q
-        if not self._ended:
-            self._tokens.append(int(token))
-            self._processor.extend(int(token))
-        return int(token)
-
-    def tree(self) -> TokenTree:
-        return TokenTree.chain(self._context.tokens[-1], self._tokens, self._drawn_from or None)

@@ -1,7 +1,4 @@
-"""A target's MTP layers: looked for in its checkpoint, and loaded.
-
-torch is imported when they are loaded.
-"""
+"""The MTP layers of a target's checkpoint: checks and loading. torch is imported only for loading."""
 
 from __future__ import annotations
 
@@ -20,17 +17,19 @@ if TYPE_CHECKING:
 ADVICE = "choose a checkpoint that has them, or another method"
 
 
-def check_target(settings: Mapping[str, Any], target: Path) -> None:
-    """Raise ``UserError`` where the checkpoint in the folder ``target`` has no MTP layers."""
+def check_files(settings: Mapping[str, Any], _: object, target: Path | None) -> None:
+    """Raise ``UserError`` if the checkpoint in the folder ``target`` has no MTP layers."""
+    if target is None:
+        return
     tensors = headers(target, key="model")
     if not mtp_tensors(read_config(target, tensors, key="model"), tensors):
         raise UserError(f"{target} holds no weights of MTP layers: {ADVICE}", key="model")
 
 
 def load_mtp(target: Target) -> Any:
-    """The MTP layers of the checkpoint that ``target`` came from, transformers' ``MtpModel``, on its device.
+    """The MTP layers of ``target``'s checkpoint, transformers' ``MtpModel``, on its device.
 
-    Raises ``UserError`` where there are none, where they are damaged, and where transformers does not know them.
+    Raises ``UserError`` if there are none, they are damaged, or transformers does not know them.
     """
     from transformers.modeling_layers import MtpModel
 
@@ -44,8 +43,8 @@ def load_mtp(target: Target) -> Any:
         raise UserError(f"method mtp: transformers knows no MTP layers of {kind}: {ADVICE}", key="model")
     config = target.config
     folder = Path(model.config.name_or_path)
-    check_target({}, folder)
-    # By its class a model knows those of the published sizes only.
+    check_files({}, None, folder)
+    # The model's class knows only the layers of the published sizes.
     known = {*(model._keys_to_ignore_on_load_unexpected or ()), mtp_pattern(target.layers, config.num_mtp_layers)}
     model._keys_to_ignore_on_load_unexpected = known
     what = f"the MTP layers of {folder}"
@@ -58,5 +57,5 @@ def load_mtp(target: Target) -> Any:
         if "ignore_mismatched_sizes" in str(error):
             error = UserError("their weights have another shape than config.json asks for")
         raise loading_error(what, error, "model") from error
-    # Not to the target's dtype: it shares buffers with the target, and has what the family keeps in float32.
+    # Not converted to the target's dtype: it shares buffers with the target, and some families keep float32 parts.
     return loaded.to(target.device).eval()

@@ -1,1 +1,1 @@
-"""Models in the formats of other engines."""
+"""GGUF files: export and import."""

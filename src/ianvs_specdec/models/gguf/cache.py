@@ -1,4 +1,4 @@
-"""A GGUF file in the place of a model's folder: imported once, into the user's cache."""
+"""GGUF files as models: imported once, into the user's cache."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ianvs_specdec.common.progress import print_line
 from ianvs_specdec.models.gguf.importing import import_gguf
 
 IMPORT_VERSION = 2
-"""Part of the name of an imported folder. Raise it with every change of what an import writes."""
+"""Part of the name of an imported folder. Increase it with every change of the imported files."""
 
 
 def user_cache() -> Path:
-    """The folder in the user's home for what can be made again."""
+    """The user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ianvs-specdec"
 
 
@@ -31,13 +31,13 @@ def gguf_of(model: Path) -> Path | None:
 
 
 def hf_folder(model: Path, *, key: str | None = None) -> Path:
-    """``model``, or the folder of the import of the GGUF file that it is. Raises UserError as ``import_once``."""
+    """``model``, or the folder of its import if it is a GGUF file. Raises UserError as ``import_once``."""
     file = gguf_of(model)
     return model if file is None else import_once(file, key=key)
 
 
 def import_folder(path: Path) -> Path:
-    """Where the folder of the GGUF file ``path`` is, or will be."""
+    """The folder for the import of the GGUF file ``path``."""
     status = path.stat()
     content = _digits(status.st_size, status.st_mtime_ns, IMPORT_VERSION)
     return user_cache() / "models" / f"{path.stem}-{_digits(str(path.resolve()))}-{content}"
@@ -48,10 +48,10 @@ def _digits(*identity: Any) -> str:
 
 
 def import_once(path: Path, *, key: str | None = None) -> Path:
-    """The folder in Hugging Face format of the GGUF file ``path``, made unless it was made of this file before. Imports
-    of what the file was earlier are removed.
+    """Import the GGUF file ``path`` unless its content has been imported; returns the folder in Hugging Face format.
+    Imports of earlier contents are removed.
 
-    Raises UserError, with the ``key`` at fault, as ``import_gguf`` does.
+    Raises UserError with ``key`` as ``import_gguf``.
     """
     from filelock import FileLock
 

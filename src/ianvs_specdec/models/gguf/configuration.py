@@ -1,6 +1,6 @@
-"""config.json of a GGUF file, from a closed list of metadata: a key that is not read could ask for another model.
+"""config.json for a GGUF file. Unknown metadata are errors, since they could change the output.
 
-Where a file states nothing, llama.cpp's defaults count (https://github.com/ggml-org/llama.cpp, src/models/).
+Defaults are those of llama.cpp (https://github.com/ggml-org/llama.cpp, src/models/).
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import numpy as np
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.families import FAMILIES, FULL, SLIDING
-from ianvs_specdec.models.gguf.architecture import ARCHITECTURES, ROPE_FACTORS, llama3_factors
-from ianvs_specdec.models.gguf.features import (
+from ianvs_specdec.models.gguf.architecture import (
+    ARCHITECTURES,
     GRANITE,
     LARGEST_GEMMA,
     NORMALIZED,
     PATTERN,
+    ROPE_FACTORS,
     ROPE_LONG,
     ROPE_SHORT,
     WHOLE_STEP,
+    llama3_factors,
 )
 
 SIZES = {
@@ -32,24 +34,23 @@ SIZES = {
     "attention.head_count": "num_attention_heads",
 }
 SAME_WIDTH = ("attention.value_length", "rope.dimension_count")
-"""What must be the width of a head."""
+"""Keys that must equal the width of a head."""
 WITHOUT_EFFECT = ("tensor_data_layout", "rope.scaling.finetuned")
 BIASES = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_gate.bias"}
 GEMMA2_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
 
 ORIGINAL_WINDOWS = (8192, *(2**power for power in range(5, 20)))
-"""Those that Llama 3's scaling is tried with; that of all published models first."""
+"""Candidates of original_max_position_embeddings; that of all published models first."""
 Factors = Mapping[str, np.ndarray[Any, Any]]
 
 
 def cannot(what: str) -> UserError:
-    """The error for a part of a file that the import would have to ignore."""
+    """The error for a part of a file that cannot be imported."""
     return UserError(f"{what} cannot be imported: use backend llamacpp, which runs the file as it is")
 
 
 class Metadata:
-    """The keys of an architecture, each taken once. Raises UserError for one that is missing, and at the ``end`` for
-    those that were not taken."""
+    """The metadata of an architecture. ``take`` raises UserError for a missing key, ``end`` for unread ones."""
 
     def __init__(self, name: str, stated: Mapping[str, Any]) -> None:
         self._name = name
@@ -59,7 +60,7 @@ class Metadata:
 
     def take(self, key: str) -> Any:
         if key not in self._left:
-            raise UserError(f"it lacks {self._name}.{key}: download the file again")
+            raise UserError(f"{self._name}.{key} is missing: download the file again")
         return self.optional(key)
 
     def optional(self, key: str, default: Any = None) -> Any:
@@ -77,10 +78,10 @@ class Metadata:
 def configuration(
     stated: Mapping[str, Any], tensors: Collection[str], factors: Factors = MappingProxyType({})
 ) -> dict[str, Any]:
-    """config.json, from all metadata of a file, the names of its tensors and those that are ``factors`` of rotary
-    frequencies. Raises UserError that names what is not known, or cannot be computed."""
+    """config.json from all metadata of a file, the names of its tensors, and the tensors of rotary ``factors``. Raises
+    UserError for unsupported metadata."""
     name = stated.get("general.architecture")
-    # The first of the families that are one architecture there: Mistral's weights are Llama's.
+    # Several families may share an architecture in GGUF, such as Llama and Mistral: the first counts.
     families = {architecture: family for family, architecture in reversed(ARCHITECTURES.items())}
     if name not in families:
         raise cannot(f"its general.architecture {name} (the import knows {', '.join(sorted(families))})")
@@ -152,7 +153,7 @@ def _position(metadata: Metadata, config: dict[str, Any], factors: Factors) -> d
         raise cannot(f"its scaling of positions (rope.scaling.type {kind})")
     rope |= {"rope_type": kind, "factor": factor}
     if kind == "linear":
-        # There, config.json states the window before the extension; but Gemma 3's all of it.
+        # config.json has the window before the extension, except for Gemma 3.
         if not FAMILIES[config["model_type"]].local:
             config["max_position_embeddings"] = int(config["max_position_embeddings"] / factor)
         return rope
@@ -164,17 +165,17 @@ def _position(metadata: Metadata, config: dict[str, Any], factors: Factors) -> d
 
 
 def _shortest(values: np.ndarray[Any, Any]) -> list[float]:
-    """The shortest numbers that are the same float32: what was written, most often."""
+    """The shortest decimal numbers with the same float32 values, usually the original ones."""
     return [float(str(value)) for value in values.astype(np.float32)]
 
 
 def _llama3(rope: Mapping[str, Any], head_dim: int, factors: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """The numbers of Llama 3's scaling that give the ``factors``, which alone a file states."""
+    """The parameters of Llama 3's scaling that yield ``factors``; a file has only these."""
     for original in ORIGINAL_WINDOWS:
         tried = {**rope, "rope_type": "llama3", "factor": float(factors.max(initial=1.0))}
         tried |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": original}
         expected = llama3_factors(tried, head_dim)
-        # llama.cpp computes them in float32.
+        # llama.cpp computes in float32.
         if factors.shape == expected.shape and np.allclose(factors, expected, rtol=1e-6, atol=0.0):
             return tried
     raise cannot(f"its scaling of positions by a tensor other than Llama 3's ({ROPE_FACTORS})")
@@ -187,7 +188,7 @@ def _smollm3(metadata: Metadata, config: dict[str, Any]) -> None:
 
 def _granite(metadata: Metadata, config: dict[str, Any]) -> None:
     config |= {key: metadata.take(name) for name, key in GRANITE.items()}
-    # For this architecture, llama.cpp takes it for a switch of positions.
+    # In this architecture llama.cpp disables positions if it is False.
     if not metadata.optional("rope.scaling.finetuned", True):
         raise metadata.refuse("rope.scaling.finetuned", False)
 

@@ -27,8 +27,8 @@ _LARGEST_F16 = 65504.0
 def export_gguf(folder: Path, out: Path, kind: str) -> int:
     """Write the model in ``folder`` to ``out``; returns the bytes written.
 
-    ``kind``: the type of all matrices, one of ``TYPES``. Vectors (norms, biases) and routers to experts are float32,
-    as llama.cpp requires; in a ``q8_0`` file, rows whose length is not a multiple of 32 are f16. The file is written
+    ``kind``: the type of all matrices, one of ``TYPES``. Vectors (norms, biases) and routers to experts are float32, as
+    llama.cpp requires; in a ``q8_0`` file, rows whose length is not a multiple of 32 are f16. The file is written
     atomically, with at most one tensor in memory.
 
     Raises UserError for models that cannot be exported, and if the package ``gguf`` is missing.

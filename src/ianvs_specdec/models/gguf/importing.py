@@ -1,7 +1,7 @@
-"""A GGUF file as a folder in Hugging Face format: configuration, weights, tokenizer and chat template.
+"""Import a GGUF file to a folder in Hugging Face format: configuration, weights, tokenizer and chat template.
 
-transformers passes over metadata that change what a model computes, and over ``tokenizer.ggml.pre``, the rules by which
-a text is split before the merges: configurations and byte-level tokenizers are built here.
+transformers' own import ignores some metadata that affect the output, and ``tokenizer.ggml.pre`` (pre-tokenization), so
+configurations and byte-level tokenizers are built here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAGIC = b"GGUF"
 TYPES = ("bfloat16", "float16", "float32")
 UNQUANTIZED = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 QUANTIZED = "bfloat16"
-"""What ``dtype: auto`` makes of quantized weights."""
+"""Type of quantized weights with ``dtype: auto``."""
 
 END_NAMES = frozenset(
     (
@@ -33,16 +33,16 @@ END_NAMES = frozenset(
         *("<|end_of_text|>", "<end_of_utterance>"),
     )
 )
-"""Control tokens that end an answer in llama.cpp (src/llama-vocab.cpp), whichever ids a file names."""
+"""Control tokens that always end an answer in llama.cpp (src/llama-vocab.cpp)."""
 
 
 @optional_import()
 def import_gguf(path: Path, folder: Path, kind: str | None = None) -> int:
-    """Write the model in ``path`` to ``folder``, with weights of the type ``kind``, one of ``TYPES``; returns the bytes
-    of the weights. None = without rounding: each tensor has the first of ``TYPES`` that holds all its numbers. The
-    folder appears whole or not at all. Weights are in memory as float32, all of them at a time.
+    """Write the model in ``path`` to ``folder``; returns the bytes of the weights. ``kind``: type of the weights, one
+    of ``TYPES``; None = without rounding: each tensor has the first of ``TYPES`` that represents it exactly. The folder
+    is written atomically. All weights are in memory as float32.
 
-    Raises UserError for a file that cannot be read, or whose weights are not those that its metadata ask for.
+    Raises UserError for a file that cannot be read, or whose weights do not match its metadata.
     """
     if kind not in (None, *TYPES):
         raise unknown("type of weights", kind, TYPES)
@@ -59,7 +59,7 @@ def import_gguf(path: Path, folder: Path, kind: str | None = None) -> int:
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     except Exception as error:
-        # Damaged files raise whatever their reader has.
+        # Readers of damaged files raise their own exceptions.
         raise missing_package_error(error) or loading_error(str(path), error) from error
     config.dtype = getattr(torch, kind or _kind(reader))
     with temporary_folder(folder) as temporary:
@@ -85,7 +85,7 @@ def _reader(path: Path) -> Any:
 
 
 def _kind(reader: Any) -> str:
-    """The type, one of ``TYPES``, of most weights of a file."""
+    """The type of most weights of a file, one of ``TYPES``."""
     numbers = Counter[str]()
     for tensor in reader.tensors:
         numbers[tensor.tensor_type.name] += int(tensor.n_elements)
@@ -109,7 +109,7 @@ def _read(reader: Any) -> tuple[Any, dict[str, Any]]:
     found = {tensor.name: tensor for tensor in reader.tensors}
     factors = {name: np.asarray(tensor.data) for name, tensor in found.items() if name.startswith("rope_")}
     stated = configuration({key: field.contents() for key, field in reader.fields.items()}, found, factors)
-    # Those of the class may lie beyond the vocabulary.
+    # The defaults of the class may exceed the vocabulary.
     own: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
     config = transformers.AutoConfig.for_model(**{**stated, **own})
     with torch.device("meta"):
@@ -120,14 +120,14 @@ def _read(reader: Any) -> tuple[Any, dict[str, Any]]:
         del shapes["lm_head.weight"]
     places = architecture(stated, shapes)
     if missing := places.tensors.keys() - found.keys():
-        raise UserError(f"{counted(missing, 'is', 'are')} missing, which its metadata ask for: download it again")
+        raise UserError(f"{counted(missing, 'is', 'are')} missing: download the file again")
     if superfluous := found.keys() - places.tensors.keys() - places.factors.keys():
         raise cannot(counted(superfluous) + ", which its architecture does not have,")
     tensors: dict[str, Any] = {}
     for place, names in places.tensors.items():
         values = gguf.dequantize(found[place].data, found[place].tensor_type)
         if values.shape != (shape := places.shape(place, shapes)):
-            raise UserError(f"{counted([place], 'has')} another shape than the metadata ask for")
+            raise UserError(f"{counted([place], 'has')} a shape that does not match its metadata")
         if (order := places.row_order(place)) is not None:
             values = values[np.argsort(order)]
         parts = (values - np.float32(places.offset(place))).reshape(len(names), *shape[-len(shapes[names[0]]) :])
@@ -137,7 +137,7 @@ def _read(reader: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _published(model: Any) -> dict[str, Any]:
-    """The weights as published models have them: a tensor for each expert, where transformers 5 stacks them."""
+    """The weights as in published models: one tensor per expert, where transformers 5 stacks them."""
     try:
         from transformers.core_model_loading import revert_weight_conversion
     except ImportError:
@@ -155,7 +155,7 @@ def _check_vocabulary(reader: Any) -> None:
 
 
 def _tokenizer(path: Path, reader: Any, config: Any) -> Any:
-    """The tokenizer of a file. What ends an answer goes into ``config``."""
+    """The tokenizer of a file. Sets ``config.eos_token_id``."""
     import transformers
 
     fields = {name: field for name, field in reader.fields.items() if name.startswith("tokenizer.")}
@@ -170,7 +170,7 @@ def _tokenizer(path: Path, reader: Any, config: Any) -> Any:
     config.eos_token_id = known if len(known) > 1 else known[0] if known else None
     if value("ggml.model") != "gpt2":
         if not value("ggml.add_space_prefix", True) and FAMILIES[config.model_type].space_prefix:
-            raise cannot("its SentencePiece tokenizer, which puts no space before a text,")
+            raise cannot("its SentencePiece tokenizer, which does not prepend a space,")
         return transformers.AutoTokenizer.from_pretrained(
             path.parent, gguf_file=path.name, local_files_only=True, trust_remote_code=False
         )
@@ -189,7 +189,7 @@ def _tokenizer(path: Path, reader: Any, config: Any) -> Any:
 
 
 def _byte_level(tokens: list[str], types: list[int], merges: list[str], pre: str) -> Any:
-    """Byte-level BPE with the rules that llama.cpp knows by the name ``pre``. Raises UserError for other names."""
+    """Byte-level BPE with llama.cpp's pre-tokenizer ``pre``. Raises UserError for unknown ones."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
     rules = next((rules for rules, name in PRE_TOKENIZERS.items() if name == pre), None)

@@ -1,7 +1,7 @@
-"""A tokenizer.json as GGUF's vocabulary: tokens with their types, merges, special tokens, chat template.
+"""Convert a tokenizer.json to GGUF's vocabulary: tokens with their types, merges, special tokens, chat template.
 
-llama.cpp knows tokenizers by name, not by their rules: ``PRE_TOKENIZERS`` says which name stands for which rules. A
-tokenizer with other rules is refused rather than exported to one that splits texts in another way.
+llama.cpp identifies pre-tokenizers by name: ``PRE_TOKENIZERS`` maps their rules to names. Other rules cannot be
+exported.
 """
 
 from __future__ import annotations
@@ -33,16 +33,14 @@ PRE_TOKENIZERS: dict[tuple[str, ...], str] = {
     (f"split {_WORDS}\\p{{N}}{_REST}", "bytes"): "qwen2",
     (f"split {_CASED}", "bytes"): "tekken",
 }
-"""Steps before the merges, in order -> ``tokenizer.ggml.pre``."""
+"""Steps of pre-tokenization -> ``tokenizer.ggml.pre``."""
 IGNORE_MERGES = frozenset({"llama-bpe", "tekken"})
 
 
 @dataclass
 class Vocabulary:
-    """``model`` is ``gpt2`` (byte-level BPE) or ``llama`` (SentencePiece's BPE, with ``scores`` in place of merges).
-
-    ``special`` maps the names of GGUF's keys (``bos``, ``eos``, ``eot``, ``eom``, ``padding``, ``unknown``) to ids.
-    """
+    """``model``: ``gpt2`` (byte-level BPE) or ``llama`` (SentencePiece BPE, with ``scores`` instead of merges).
+    ``special``: GGUF key (``bos``, ``eos``, ``eot``, ``eom``, ``padding``, ``unknown``) -> id."""
 
     model: str
     pre: str
@@ -58,9 +56,8 @@ class Vocabulary:
 
 
 def vocabulary(folder: Path, config: Mapping[str, Any], rows: int) -> Vocabulary:
-    """The vocabulary of a folder, padded to the ``rows`` of its embedding. Raises UserError where llama.cpp would
-    tokenize differently.
-    """
+    """The vocabulary of a folder, padded to ``rows``, those of the embedding. Raises UserError if llama.cpp would
+    tokenize differently."""
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise UserError(f"the folder {folder} has no tokenizer.json: only fast tokenizers can be exported")
@@ -83,7 +80,7 @@ def _optional(path: Path) -> dict[str, Any]:
 
 
 def _byte_level(data: Mapping[str, Any], path: Path) -> Vocabulary:
-    # llama.cpp does not normalize; for text that is in NFC already, as nearly all is, that changes nothing.
+    # llama.cpp does not normalize; nearly all text is in NFC already.
     if data.get("normalizer") and data["normalizer"].get("type") != "NFC":
         raise UserError(
             f"{path}: llama.cpp has no normalizer {data['normalizer'].get('type')!r}: it cannot be exported"
@@ -101,7 +98,7 @@ def _byte_level(data: Mapping[str, Any], path: Path) -> Vocabulary:
 
 
 def _rules(step: Mapping[str, Any] | None) -> list[str]:
-    """The steps of a pre-tokenizer, as named in ``PRE_TOKENIZERS``."""
+    """The steps of a pre-tokenizer, named as in ``PRE_TOKENIZERS``."""
     if step is None:
         return []
     kind = step.get("type")
@@ -117,7 +114,7 @@ def _rules(step: Mapping[str, Any] | None) -> list[str]:
 
 
 def _sentencepiece(data: Mapping[str, Any], path: Path) -> Vocabulary:
-    """SentencePiece's BPE merges what scores best, so each token scores by the first merge that makes it."""
+    """SentencePiece BPE merges the best score first, so a token's score is the rank of its first merge."""
     text = str(data.get("normalizer")) + str(data.get("pre_tokenizer"))
     if "\u2581" not in text or (data["model"].get("continuing_subword_prefix") or ""):
         raise UserError(f"{path}: a tokenizer with byte fallback and without SentencePiece's spaces cannot be exported")
@@ -154,9 +151,9 @@ def _tokens(data: Mapping[str, Any], made: Vocabulary, rows: int, path: Path) ->
             known[token["id"]] = (token["content"], CONTROL if token.get("special") else USER_DEFINED)
     if beyond := [number for number in known if not 0 <= number < rows]:
         raise UserError(
-            f"{path}: {len(beyond)} tokens, id {min(beyond)} among them, have no row in the model's embedding of {rows}"
+            f"{path}: {len(beyond)} tokens, such as id {min(beyond)}, have no row in the model's embedding of {rows}"
         )
-    # Embeddings are padded to round numbers; GGUF wants a name for each row.
+    # Embeddings may be padded; GGUF needs a name for each row.
     tokens = [known.get(number, (f"[PAD{number}]", UNUSED)) for number in range(rows)]
     return [text for text, _ in tokens], [kind for _, kind in tokens]
 
@@ -186,7 +183,7 @@ def _special(folder: Path, config: Mapping[str, Any], settings: Mapping[str, Any
 
 
 def _additions(path: Path, settings: Mapping[str, Any], special: Mapping[str, int]) -> tuple[bool, bool]:
-    """Whether a text gets a first and a last token. What the tokenizer does counts, unless its settings say."""
+    """Whether BOS and EOS are added to a text, from the tokenizer's settings or its behaviour."""
     from tokenizers import Tokenizer
 
     try:

@@ -1,9 +1,9 @@
-// The document, the page's state, and small helpers. Foreign text enters the page as text nodes only.
+// The document, the page's state, and helpers. Foreign text enters the page as text nodes only.
 const data = JSON.parse(document.getElementById('data').textContent);
 const columns = new Map(data.columns.map((column) => [column.name, column]));
 data.cases.forEach((item, index) => { item.index = index; });
 
-// What the address says after the '#': where one is, and how it is sorted and filtered.
+// The state in the address after '#': selection, sorting, filters.
 const DEFAULTS = { job: '', sort: '', dir: '', filter: '', columns: '', off: '', case: '', query: '', group: '', outcome: '', find: '', metric: 'Speedup', router: '', x: '', times: '', kinds: '' };
 const state = { ...DEFAULTS };
 
@@ -31,6 +31,11 @@ function fill(node, attributes, children) {
 
 function replace(id, ...children) {
   byId(id).replaceChildren(...children.flat(Infinity).filter(Boolean));
+}
+
+// Shows or hides a section and its link.
+function reveal(id, on) {
+  for (const node of [byId(id), document.querySelector(`[data-jump][href="#${id}"]`)]) node.hidden = !on;
 }
 
 // Numbers
@@ -81,7 +86,7 @@ const chosen = () => cases().find((item) => item.id === state.case) || cases().f
 
 const backends = (item) => [...new Set([item.edge, item.cloud].filter(Boolean).map((side) => side.backend))].join(' + ') || item.algorithm;
 
-// Figures are drawn as wide as there is room, so that their letters have one size. Paper is narrower than a window.
+// Charts fill the available width, so that all text has one size.
 let printing = false;
 const PAPER = 680;
 

@@ -31,7 +31,7 @@ function extent(values, { margin = 0.06, from = null } = {}) {
 
 let pen = null;
 
-// Width of a text in a figure, in its units.
+// Width of a text in a chart, in its units.
 function textWidth(text) {
   if (!pen) {
     pen = document.createElement('canvas').getContext('2d');
@@ -40,7 +40,7 @@ function textWidth(text) {
   return pen.measureText(text).width;
 }
 
-// What an axis says at its ticks, as many as have room.
+// Labels of an axis at its ticks, without those that overlap.
 function tickTexts(values, sx, y, format) {
   const texts = graphic('g', { 'aria-hidden': 'true' });
   let end = -Infinity;
@@ -54,7 +54,7 @@ function tickTexts(values, sx, y, format) {
   return texts;
 }
 
-// A plot area with axes. x and y: { domain, label, log, format }. Gives the SVG, the area for marks, and both scales.
+// A plot area with axes. x and y: { domain, label, log, format }. Returns the SVG, the area for marks, and both scales.
 function plot({ width, height, left = 54, bottom = 44, right = 14, top = 12, x, y, title }) {
   const svg = graphic('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': title });
   const scale = (axis, start, end) => {
@@ -93,7 +93,7 @@ function path(points, sx, sy) {
 
 const apart = (one, other) => one.x1 <= other.x0 || other.x1 <= one.x0 || one.y1 <= other.y0 || other.y1 <= one.y0;
 
-// Names beside marks, which cover neither each other nor a mark; those for which there is no room are in the legend.
+// Names next to marks, without overlaps; names without room are in the legend only.
 // items: { x, y, text }; marks: { x, y }
 function placeNames(chart, items, marks) {
   const { area, width, height, left, right, top, bottom } = chart;

@@ -1,13 +1,13 @@
-// Drafting methods side by side: what their drafts bring and cost, and at which position they fail.
+// Drafting methods compared: benefit, cost, and acceptance by position.
 
 const METHODS = ['Mean Accepted Tokens', 'Acceptance Rate', 'Drafting Share', 'Throughput', 'Speedup'];
-const STEP = 'Time of a verification step, drafting included: internal token latency times tau. Below it, relative to the internal token latency of the autoregressive test case with the same router and model';
+const STEP = 'Time of a verification step, including drafting: internal token latency times tau. Below it, relative to the autoregressive test case with the same router and model';
 
 function drafts() {
-  const about = 'The test cases that one model has answered alone, with 95 % intervals. A method pays if tau grows more than the time of a step.';
+  const about = 'Test cases answered by one model, with 95 % intervals. A method pays if tau grows more than the step time.';
   const list = sorted(shown()).filter((item) => item.alone && Number.isFinite(item.figures['Mean Accepted Tokens']));
   const drafting = list.filter((item) => item.positions);
-  for (const node of [byId('drafts'), document.querySelector('[data-jump][href="#drafts"]')]) node.hidden = !drafting.length;
+  reveal('drafts', drafting.length);
   replace('drafts', drafting.length > 0 && [caption('drafts', 'Drafting methods', about), methods(list), acceptance(drafting, list)]);
 }
 
@@ -28,7 +28,7 @@ function stepTime(item) {
   return element('td', {}, latency > 0 && seconds(latency * tau), latency > 0 && plain > 0 && element('small', {}, `${short((latency * tau) / plain, 3)}×`));
 }
 
-// A speedup says that a baseline on this hardware is known. Of several test cases without drafts none is the one to compare with.
+// A speedup implies a baseline on this hardware. With several test cases without drafts, there is none to compare with.
 function plainLatency(item) {
   const setting = (one) => JSON.stringify([one.router, one.alone, one.alone && one[one.alone]?.model, Object.keys(one.targets[one.alone] || {})]);
   const plain = cases().filter((one) => one.alone && backends(one) === 'autoregressive' && setting(one) === setting(item));
@@ -47,8 +47,8 @@ function acceptance(drafting, list) {
     area.append(graphic('path', { class: 'line', stroke: colour, d: path(rates.map((rate, place) => [place + 1, 100 * rate]), sx, sy) }));
     rates.forEach((rate, place) => {
       const before = place && rates[place - 1];
-      const told = [`position ${place + 1}: accepted in ${short(100 * rate, 3)} % of ${short(count)} drafts`, before > 0 && `${short((100 * rate) / before, 3)} % of those accepted up to position ${place}`];
-      area.append(tipped(marker(shapeOf(item.router), sx(place + 1), sy(100 * rate), 4.2, colour), item.name, told.filter(Boolean), visit(item)));
+      const lines = [`position ${place + 1}: accepted in ${short(100 * rate, 3)} % of ${short(count)} drafts`, before > 0 && `${short((100 * rate) / before, 3)} % of those accepted up to position ${place}`];
+      area.append(tipped(marker(shapeOf(item.router), sx(place + 1), sy(100 * rate), 4.2, colour), item.name, lines, visit(item)));
     });
   }
   return element('figure', {}, element('figcaption', {}, title), chart.svg);

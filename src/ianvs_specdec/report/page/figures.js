@@ -1,18 +1,18 @@
-// The figures of single test cases: speedup against tau, accuracy against cost.
+// Charts of test cases: speedup against tau, accuracy against cost.
 
 const visit = (item) => () => { go({ case: item.id, query: '' }); byId('queries').scrollIntoView(); };
 
 function speed() {
-  const about = 'Each point is a test case that one model has answered alone, with its 95 % intervals. On the dotted diagonal speedup is tau; the distance to it is the cost of drafting, of verifying and of the prompts, which no draft shortens.';
+  const about = 'Each point is a test case answered by one model, with 95 % intervals. On the dotted diagonal speedup equals tau; the distance to it is the cost of drafting, verifying and prefill.';
   const both = shown().filter((item) => Number.isFinite(item.figures.Speedup) && Number.isFinite(item.figures['Mean Accepted Tokens']));
   const list = both.filter((item) => item.alone);
   const left = both.filter((item) => !item.alone);
   const count = (cases, why) => cases.length > 0 && `${cases.length} test case${cases.length > 1 ? 's' : ''} ${why}`;
-  const reasons = [count(left.filter((item) => item.answered), 'in which two models worked: over both, a speedup weighs by time and tau by steps, so they are no model’s'),
-    count(left.filter((item) => !item.answered), 'whose answers are not at hand, so that nothing tells which model worked')].filter(Boolean);
+  const reasons = [count(left.filter((item) => item.answered), 'in which two models worked: over both, speedup is weighted by time and tau by steps'),
+    count(left.filter((item) => !item.answered), 'without stored answers, so that the model is unknown')].filter(Boolean);
   const mixed = reasons.length > 0 && element('p', { class: 'about' }, `Not drawn: ${reasons.join('; ')}.`);
   if (!list.length) {
-    replace('speed', caption('speed', 'Speedup against tau', about), nothing('No test case here has both of one model: a speedup needs the back end autoregressive as its baseline in the same job, and tau one that tells its steps.'), mixed);
+    replace('speed', caption('speed', 'Speedup against tau', about), nothing('No test case here has both for one model: speedup needs the back end autoregressive as baseline in the same job, tau a back end that reports its steps.'), mixed);
     return;
   }
   const x = extent(list.flatMap((item) => spread(item, 'Mean Accepted Tokens')), { from: 1 });
@@ -35,7 +35,7 @@ function speed() {
   replace('speed', caption('speed', 'Speedup against tau', about), element('figure', {}, chart.svg), mixed);
 }
 
-// Width and height of a figure in a section; on paper none is so high that it leaves half a page empty before it.
+// Width and height of a chart in a section; on paper low enough to fill pages.
 const TALLEST = 520;
 const TALLEST_ON_PAPER = 240;
 const size = (id, ratio) => ({ width: room(id), height: Math.min(printing ? TALLEST_ON_PAPER : TALLEST, Math.max(280, room(id) * ratio)) });
@@ -46,7 +46,7 @@ function spread(item, name) {
 }
 
 function routing() {
-  const about = 'The dotted line is what random routing gives between the edge alone and the cloud alone; the shaded edge above it is the bound that no router can pass. Thin lines are the routers at every threshold, worked out from the scores they gave.';
+  const about = 'The dotted line is random routing between the edge alone and the cloud alone; the upper edge of the shaded area is the oracle. Thin lines are the routers at every threshold, computed from their scores.';
   const visible = shown();
   const panels = data.routing.filter((panel) => panel.cases.some((index) => visible.includes(data.cases[index])));
   const prices = panels.every((panel) => !panel.ends || panel.ends[1][1] !== null) && visible.some((item) => Number.isFinite(item.figures['Cloud Cost']));
@@ -78,7 +78,7 @@ function routingChart(panel, visible, byCost) {
   const strokes = curves.map((curve) => path(curve.points.map(at), sx, sy));
   for (const [place, curve] of curves.entries()) {
     const d = strokes[place];
-    // Of curves that lie on each other every one has its turn.
+    // Identical curves are drawn as alternating dashes.
     const same = strokes.filter((other) => other === d).length;
     const turn = strokes.slice(0, place).filter((other) => other === d).length;
     area.append(graphic('path', { class: 'line', stroke: routerColour(curve.router), d, ...(same > 1 && { 'stroke-dasharray': `${DASH} ${DASH * (same - 1)}`, 'stroke-dashoffset': -DASH * turn }) }));
@@ -98,14 +98,14 @@ function routingChart(panel, visible, byCost) {
   }
   const spot = (item) => ({ x: sx(place(item)), y: sy(item.figures.Accuracy) });
   placeNames(chart, [...new Set(list.map((item) => item.router))].map((router) => ({ ...spot(list.find((item) => item.router === router)), text: router })), list.map(spot));
-  const of = panel.queries ? `Curves over the ${short(panel.queries)} queries that both models have answered.` : 'No curves: too few queries were answered by both models.';
+  const of = panel.queries ? `Curves over the ${short(panel.queries)} queries answered by both models.` : 'No curves: both models answered too few queries.';
   return element('figure', {}, chart.svg, element('p', { class: 'quiet' }, of), quality(curves), reasons(panel, visible));
 }
 
-// Length of a dash where curves lie on each other.
+// Length of a dash of identical curves.
 const DASH = 9;
 
-// The curves of the test cases to be seen, by the name of the router, or that of the test case where one router has many.
+// The curves of visible test cases, named by the router, or by the test case if the router has several.
 function drawn(panel, visible) {
   const own = (curve) => curve.cases.map((index) => data.cases[index]).filter((item) => visible.includes(item));
   const curves = (panel.curves || []).filter((curve) => own(curve).length);
@@ -115,8 +115,8 @@ function drawn(panel, visible) {
 
 function reasons(panel, visible) {
   const without = (panel.without || []).filter((one) => visible.includes(data.cases[one.case]));
-  const told = [...new Set(without.map((one) => one.reason))].map((reason) => `${[...new Set(without.filter((one) => one.reason === reason).map((one) => one.router))].join(', ')} (${reason})`);
-  return told.length > 0 && element('p', { class: 'quiet' }, `No curve: ${told.join('; ')}.`);
+  const groups = [...new Set(without.map((one) => one.reason))].map((reason) => `${[...new Set(without.filter((one) => one.reason === reason).map((one) => one.router))].join(', ')} (${reason})`);
+  return groups.length > 0 && element('p', { class: 'quiet' }, `No curve: ${groups.join('; ')}.`);
 }
 
 const QUALITY = [['apgr', 'APGR', 'Share of the cloud’s advantage that is kept, mean over all shares of queries in the cloud; random: 0.5'],

@@ -1,9 +1,9 @@
-// Figures by kind of query: the benchmark's categories or a few kinds at first, every kind on demand.
+// Figures by kind of query: the benchmark's categories or a few kinds by default, every kind on demand.
 
 const MOST_BARS = 8;
 const MOST_KINDS = 12;
 
-// The kinds to draw, and how many there are: categories take many kinds together, such as MMLU's 57 subjects as four.
+// The kinds to draw, and all kinds. Categories merge many kinds, such as MMLU's 57 subjects into four.
 function kindsToDraw(list) {
   const of = (key) => [...new Set(list.flatMap((item) => Object.keys(item[key])))].sort();
   const every = of('groups');
@@ -16,7 +16,7 @@ function kindsToDraw(list) {
 }
 
 function tasks() {
-  const about = 'Figures by kind of query, with 95 % intervals: the ticked test cases of one router, in the leaderboard’s order.';
+  const about = 'Figures by kind of query, with 95 % intervals: the selected test cases of one router, in the leaderboard’s order.';
   const ticked = sorted(matching(shown())).filter((item) => Object.keys(item.groups).length);
   const count = (router) => ticked.filter((item) => item.router === router).length;
   const own = [...new Set(ticked.map((item) => item.router))];
@@ -36,10 +36,10 @@ function tasks() {
     own.length > 1 && element('select', { 'aria-label': 'Router', onchange: (event) => go({ router: event.target.value }) }, own.map((name) => element('option', { value: name, selected: name === router }, name))),
     (whole ? every.length > MOST_KINDS || list.some((item) => Object.keys(item.categories).length) : every.length > names.length)
       && element('button', { id: 'kinds', 'aria-pressed': String(whole), onclick: () => go({ kinds: whole ? '' : 'all' }) }, `All ${every.length} kinds`));
-  const key = element('div', { class: 'key' }, list.map((item) => element('span', {}, swatch(SQUARE, ownColour(item, list)), ` ${item.name}`)),
+  const key = legendOf(list.map((item) => [SQUARE, ownColour(item, list), item.name]),
     listed.length > list.length && element('span', {}, `(${listed.length - list.length} more not drawn)`));
   const pooled = ['Speedup', 'Mean Accepted Tokens'].includes(metric) && list.some((item) => !item.alone)
-    && element('p', { class: 'quiet' }, 'Both models worked here: kinds that this router sends to different models differ by that as well.');
+    && element('p', { class: 'quiet' }, 'Two models answered here: kinds also differ by the model that this router selects for them.');
   replace('tasks', caption('tasks', 'Kinds of queries', about), choice, key, element('figure', {}, bars(list, names, metric, part)), pooled);
 }
 
@@ -57,7 +57,7 @@ function bars(list, names, metric, part) {
   const sx = (number) => left + (number / high) * (width - left - right);
   const format = columns.get(metric) && columns.get(metric).unit === 's' ? (number) => seconds(number, 2) : (number) => short(number, 3);
   const values = ticks(0, high, width < 700 ? 3 : 6);
-  // One drawing for each kind, so that paper can break between them.
+  // One SVG per kind, so that pages can break between them.
   const strip = (height, label) => graphic('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': label },
     values.map((tick) => graphic('line', { class: 'grid', x1: sx(tick), x2: sx(tick), y1: height === AXIS ? AXIS - 4 : 0, y2: height })),
     metric === 'Speedup' && height !== AXIS && graphic('line', { class: 'refline', x1: sx(1), x2: sx(1), y1: 0, y2: height }));

@@ -1,4 +1,4 @@
-// The tiles on top and the leaderboard: sortable, with a choice of columns and of what the charts show.
+// The tiles and the leaderboard: sortable, with selectable columns and test cases.
 
 const halfOf = (item, name) => (item.figures[`${name} CI95`] > Math.abs(item.figures[name]) * 1e-9 ? item.figures[`${name} CI95`] : 0);
 
@@ -24,7 +24,7 @@ function tiles() {
     tile('Shortest latency', 'Latency', -1),
     known.length > 0 && element('div', { class: 'tile' }, element('span', { class: 'what' }, 'Lossless'),
       element('b', {}, `${lossless.length}`, element('small', {}, ` of ${known.length} test cases`)),
-      element('span', {}, 'every token, of the answers compared, as the model alone writes it')));
+      element('span', {}, 'every token of the compared answers equals the model’s own output')));
 }
 
 function notes() {
@@ -54,10 +54,10 @@ function matching(list) {
   return words.length ? list.filter((item) => words.every((word) => text(item).includes(word))) : list;
 }
 
-// A column may hold texts, such as what ran: they have no unit, no meter and no best.
+// Columns of texts have no unit, meter or best value.
 const isText = (value) => typeof value === 'string';
 
-// Seconds are shown in the unit that suits most of a column.
+// Seconds are shown in the unit that suits the median of a column.
 function unitOf(name, list) {
   const column = columns.get(name);
   if (column.unit !== 's') return [1, column.unit === 'x' ? '×' : column.unit];
@@ -120,7 +120,7 @@ function leaderboard() {
   const list = matching(cases());
   const table = board();
   const further = element('button', { id: 'further', hidden: true, onclick: () => table.parentNode.scrollBy({ left: table.parentNode.clientWidth * 0.6 }) });
-  replace('leaderboard', caption('leaderboard', 'Leaderboard', 'A column’s heading sorts by it. ± is half of the 95 % interval, over queries or, with repeats, over these; an empty cell is undefined here, never 0. Ticks choose what the charts below show.'),
+  replace('leaderboard', caption('leaderboard', 'Leaderboard', 'Click a heading to sort. ± is half of the 95 % interval over queries, or over repeats; an empty cell is undefined here, never 0. Check boxes select test cases for the charts below.'),
     element('div', { class: 'tools' },
       element('input', { type: 'search', id: 'filter', placeholder: 'Filter, e.g. Eagle cloud', 'aria-label': 'Filter test cases', value: state.filter, oninput: (event) => go({ filter: event.target.value }) }),
       element('button', { onclick: () => go({ off: '' }) }, 'All in the charts'),
@@ -130,10 +130,9 @@ function leaderboard() {
     scrolling('Leaderboard', table, () => tellFurther(table, further)), glossary());
 }
 
-// Names the columns that lie beyond the right edge, and goes there.
+// The button that scrolls to the columns beyond the right edge.
 function tellFurther(table, button) {
   const edge = table.parentNode.getBoundingClientRect().right;
-  // The column of ticks has no name.
   const beyond = [...table.tHead.rows[0].querySelectorAll('button')].filter((button) => button.closest('th').getBoundingClientRect().right > edge + 2);
   const names = beyond.map((heading) => heading.firstChild.textContent);
   button.hidden = !beyond.length;
@@ -141,7 +140,7 @@ function tellFurther(table, button) {
   button.setAttribute('aria-label', `Show further columns: ${names.join(', ')}`);
 }
 
-// What the columns mean, for those who have no pointer to hold over a heading, and for paper.
+// Definitions of the columns, for devices without a pointer, and for paper.
 function glossary() {
   const own = chosenColumns().map((name) => columns.get(name)).filter((column) => column.about);
   const open = printing || (byId('glossary') && byId('glossary').open);

@@ -7,22 +7,21 @@ const PANELS = [
 ];
 
 function load() {
-  const about = 'Each line is a speculation policy, each point a round at one rate of requests; all policies of a sweep met the same requests. The bands are 95 % intervals over requests.';
+  const about = 'Each line is a speculation policy, each point a round at one request rate; all policies of a sweep get the same requests. Bands are 95 % intervals over requests.';
   const list = data.load.filter((sweep) => sweep.job === null || sweep.job === state.job);
-  for (const node of [byId('load'), document.querySelector('[data-jump][href="#load"]')]) node.hidden = !list.length;
+  reveal('load', list.length);
   replace('load', list.length > 0 && [caption('load', 'Policies under load', about), list.map(sweepFigure)]);
 }
 
 function sweepFigure(sweep) {
   const policies = [...new Set(sweep.points.map((point) => point.policy))];
   const panels = PANELS.filter(({ solid }) => sweep.points.some((point) => point[solid]));
-  const across = printing ? Math.max(1, panels.length) : Math.max(1, Math.min(panels.length, Math.floor((room('load') + GAP) / (NARROWEST + GAP))));
-  const width = (room('load') - (across - 1) * GAP) / across;
+  const { style, width } = columnsFor('load', panels.length);
   const objectives = Object.entries(sweep.slo).map(([name, limit]) => `${name} ${seconds(limit)}`).join(', ');
   return element('div', { class: 'sweep' },
     element('p', { class: 'caption' }, [sweep.name, `arrivals: ${sweep.arrivals}`, objectives && `objectives: ${objectives}`].filter(Boolean).join(' · ')),
-    element('div', { class: 'key' }, policies.map((policy, place) => element('span', {}, swatch(outline(place), hue(place)), policy))),
-    element('div', { class: 'multiples', style: `grid-template-columns: repeat(${across}, minmax(0, 1fr))` }, panels.map((panel) => sweepPanel(panel, sweep, policies, width))));
+    legendOf(policies.map((policy, place) => [outline(place), hue(place), policy])),
+    element('div', { class: 'multiples', style }, panels.map((panel) => sweepPanel(panel, sweep, policies, width))));
 }
 
 function sweepPanel({ title, label, solid, dotted }, sweep, policies, width) {
@@ -40,8 +39,8 @@ function sweepPanel({ title, label, solid, dotted }, sweep, policies, width) {
   for (const point of sweep.points.filter((one) => one[solid])) {
     const place = policies.indexOf(point.policy);
     const [value, low, high] = point[solid];
-    const told = [`${short(point.rate)} requests/s`, `${title}: ${short(value)} (${short(low)} to ${short(high)})`, dotted && point[dotted] && `${dotted}: ${short(point[dotted][0])}`];
-    area.append(tipped(marker(outline(place), sx(point.rate), sy(value), 4.2, hue(place)), point.policy, told));
+    const lines = [`${short(point.rate)} requests/s`, `${title}: ${short(value)} (${short(low)} to ${short(high)})`, dotted && point[dotted] && `${dotted}: ${short(point[dotted][0])}`];
+    area.append(tipped(marker(outline(place), sx(point.rate), sy(value), 4.2, hue(place)), point.policy, lines));
   }
   return element('figure', {}, element('figcaption', {}, title), chart.svg);
 }

@@ -1,4 +1,4 @@
-// Where one is stands in the address; everything is drawn from it.
+// Navigation: the address holds the state, from which everything is drawn.
 
 const PARTS = { top: [heading, tiles, notes, legend], board: [leaderboard], charts: [speed, routing, drafts, latency, tasks, load, split], detail: [queries, setup] };
 const NEEDS = { job: ['top', 'board', 'charts', 'detail'], sort: ['board', 'charts'], dir: ['board', 'charts'], filter: ['board', 'charts'], columns: ['board'], off: ['board', 'charts'],
@@ -22,7 +22,7 @@ function go(changes) {
   draw(new Set(changed.flatMap((key) => NEEDS[key])));
 }
 
-// Redrawing must not take the cursor out of a field, nor scroll the list of queries back.
+// Redraws parts, and keeps focus, cursor and scroll positions.
 function draw(parts) {
   const active = document.activeElement;
   const id = active && active.id;
@@ -54,7 +54,7 @@ function heading() {
 function all() { return new Set(Object.keys(PARTS)); }
 
 for (const link of document.querySelectorAll('[data-jump]')) {
-  // The address keeps the state of the page: a link to a section only scrolls there.
+  // The address holds the state: a link to a section only scrolls.
   link.addEventListener('click', (event) => { event.preventDefault(); document.querySelector(link.getAttribute('href')).scrollIntoView(); });
 }
 if ('IntersectionObserver' in window) {
@@ -67,7 +67,7 @@ if ('IntersectionObserver' in window) {
 document.addEventListener('keydown', (event) => { if (event.key === 'Escape') { hideTip(); for (const open of document.querySelectorAll('details.menu')) open.open = false; } });
 let width = window.innerWidth;
 window.addEventListener('resize', () => { if (window.innerWidth !== width) { width = window.innerWidth; draw(new Set(['charts'])); } });
-// Paper has another width than the window: everything that depends on it is drawn anew.
+// Paper has another width: everything that depends on it is redrawn.
 for (const [event, on] of [['beforeprint', true], ['afterprint', false]]) window.addEventListener(event, () => { printing = on; draw(new Set(['board', 'charts'])); });
 window.addEventListener('hashchange', () => { read(); draw(all()); });
 

@@ -1,5 +1,5 @@
-// What tells back ends and routers apart, however many there are: one colour for each combination of back ends, grey for
-// autoregressive decoding; one shape and one colour for each router.
+// Colours and shapes: one colour for each combination of back ends, grey for autoregressive decoding; one shape and one
+// colour for each router.
 
 const PALETTE = 10;
 const kindsOf = (key) => [...new Set(data.cases.map(key))];
@@ -9,13 +9,13 @@ const colourOf = (item) => (backends(item) === 'autoregressive' ? 'var(--base)' 
 const routerColour = (name) => hue(routers.indexOf(name));
 const shapeOf = (name) => outline(routers.indexOf(name));
 
-// Where several of those drawn together have one back end, the router's colour tells them apart, or else one of their own.
+// The colour of the back end, if unique in the list; else that of the router, if unique; else one per test case.
 function ownColour(item, list) {
   if (new Set(list.map(colourOf)).size === list.length) return colourOf(item);
   return new Set(list.map((one) => one.router)).size === list.length ? routerColour(item.router) : hue(list.indexOf(item));
 }
 
-// Where the palette ends, turns by the golden angle keep neighbours apart; lightness tells those of like hue apart.
+// After the palette, turns by the golden angle separate neighbours, and lightness similar hues.
 function hue(place) {
   if (place < PALETTE) return `var(--c${place})`;
   const turn = place - PALETTE;
@@ -37,7 +37,7 @@ const PLUS = [[-0.42, -1.2], [0.42, -1.2], [0.42, -0.42], [1.2, -0.42], [1.2, 0.
 const SHAPES = [corner(40, 1), [[-1, -1], [1, -1], [1, 1], [-1, 1]], corner(4, 1.35), [[0, -1.2], [1.2, 1], [-1.2, 1]], [[0, 1.2], [-1.2, -1], [1.2, -1]],
   PLUS, star(5, 0.55), PLUS.map(([x, y]) => [(x - y) * 0.75, (x + y) * 0.75]), [[-1.5, -0.6], [1.5, -0.6], [1.5, 0.6], [-1.5, 0.6]], corner(6, 1.25)];
 
-// The outline of a mark, in parts of its size: after the drawn ones stars with more and more points, slim and stout.
+// The outline of a mark, relative to its size; after SHAPES, stars with more and more points, slim and stout.
 function outline(place) {
   if (place < SHAPES.length) return SHAPES[place];
   const further = place - SHAPES.length;
@@ -54,4 +54,9 @@ function marker(shape, x, y, size, colour) {
 
 function swatch(shape, colour) {
   return graphic('svg', { width: 16, height: 16, viewBox: '-8 -8 16 16', style: 'width:16px', 'aria-hidden': 'true' }, marker(shape, 0, 0, 4.8, colour));
+}
+
+// A legend. entries: [shape, colour, name]
+function legendOf(entries, ...more) {
+  return element('div', { class: 'key' }, entries.map(([shape, colour, name]) => element('span', {}, swatch(shape, colour), name)), more);
 }

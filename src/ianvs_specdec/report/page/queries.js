@@ -1,4 +1,4 @@
-// Single queries: the list, and one query in detail with its answers coloured token by token; and the set-up.
+// Single queries: the list, and one query in detail with its tokens in colour; and the set-up.
 
 const OUTCOMES = {
   right: ['right', (entry) => judged(entry) && entry.score === 100],
@@ -10,10 +10,10 @@ const OUTCOMES = {
   differing: ['not lossless', (entry) => entry.turns.some((turn) => turn.identical === false)],
 };
 
-// Whether an answer is right or wrong, rather than more or less good.
+// Whether answers are right or wrong, without scores in between.
 const judged = (entry) => ['choice', 'number', 'code'].includes(data.queries[entry.query].scorer);
 
-function asked(query) {
+function firstQuestion(query) {
   return query.turns ? query.turns[0] : '';
 }
 
@@ -31,7 +31,7 @@ function queries() {
   const item = chosen();
   const about = 'What was asked, what came back, who answered and why.';
   if (!item || !item.entries.length) {
-    replace('queries', caption('queries', 'Queries', about), picker(), nothing('No answers of this test case are at hand.'));
+    replace('queries', caption('queries', 'Queries', about), picker(), nothing('This test case has no stored answers.'));
     return;
   }
   const found = selectedEntries(item);
@@ -56,7 +56,7 @@ function picker() {
     cases().map((item) => element('option', { value: item.id, selected: item === chosen() }, item.name)));
 }
 
-// On paper there is nothing to choose: the name stands there.
+// The name of the test case, instead of the picker on paper.
 const onPaper = (item) => element('p', { class: 'paper' }, item.name);
 
 function score(entry) {
@@ -73,7 +73,7 @@ function listed(entry, current) {
   const query = data.queries[entry.query];
   return element('button', { 'aria-current': current ? 'true' : null, onclick: () => go({ query: String(query.index) }) },
     element('span', {}, query.id || `#${query.index + 1}`), element('span', {}, side(entry), score(entry)),
-    element('span', { class: 'ask' }, asked(query) || entry.turns.map((turn) => data.answers[turn.answer].text).join(' ')));
+    element('span', { class: 'ask' }, firstQuestion(query) || entry.turns.map((turn) => data.answers[turn.answer].text).join(' ')));
 }
 
 function detail(item, entry) {
@@ -100,12 +100,12 @@ function turn(query, entry, index) {
   const judgment = (entry.judgments || [])[index];
   return element('div', { class: 'turn' },
     query.turns && query.turns[index] && [element('div', { class: 'label' }, 'Question'), element('p', { class: 'said prompt' }, query.turns[index])],
-    answer && said(answer, entry.turns[index]),
-    judgment && element('details', {}, element('summary', { class: 'label' }, `What the judge said${judgment[0] === null ? '' : ` (${short(judgment[0])}, ${entry.rules[index]} rating)`}`), element('p', { class: 'said' }, judgment[1])),
+    answer && answerNodes(answer, entry.turns[index]),
+    judgment && element('details', {}, element('summary', { class: 'label' }, `Judgment${judgment[0] === null ? '' : ` (${short(judgment[0])}, ${entry.rules[index]} rating)`}`), element('p', { class: 'said' }, judgment[1])),
     reference && reference.length >= 60 && element('details', {}, element('summary', { class: 'label' }, 'Reference'), element('p', { class: 'said' }, reference)));
 }
 
-function said(answer, use) {
+function answerNodes(answer, use) {
   const rows = [`${answer.backend}`, answer.completion_tokens && `${short(answer.completion_tokens)} tokens`, answer.finish === 'length' && 'cut at max_tokens', answer.truncated && `${short(answer.truncated)} tokens of the prompt left out`,
     use.replayed && 'replayed from an earlier run', use.identical === false && `differs from the model’s own output at token ${use.difference + 1}${use.near_tie ? ', a near-tie' : ''}`,
     (answer.bytes_up || answer.bytes_down) && `${bytes(answer.bytes_up)} up, ${bytes(answer.bytes_down)} down`, answer.memory && `${bytes(answer.memory)} of weights and caches`];
@@ -128,7 +128,7 @@ function colouredText(answer) {
   if (!tokens || !drafted) {
     const cells = drafted && element('div', { class: 'strip', 'aria-hidden': 'true' }, [...kinds].map((kind) => element('i', { class: kind })));
     return [element('p', { class: 'said answer' }, answer.text), cells && legend, cells,
-      drafted && !tokens && element('p', { class: 'quiet' }, 'One cell per token: without the model’s tokenizer, where tokens begin in the text is not known.')];
+      drafted && !tokens && element('p', { class: 'quiet' }, 'One cell per token: without the model’s tokenizer, token boundaries are unknown.')];
   }
   const rejected = new Map((answer.rejected || []).map(([place, text, count]) => [place, [text, count]]));
   const near = new Set(answer.near_ties || []);
@@ -152,12 +152,12 @@ function timeline(answer) {
   svg.append(graphic('line', { class: 'axis', x1: left, x2: sx(last), y1: 16, y2: 16 }));
   chunks.forEach(([time, count]) => svg.append(graphic('line', { x1: sx(time), x2: sx(time), y1: 16 - Math.min(12, 3 + 1.6 * count), y2: 16, stroke: 'var(--accent)', 'stroke-width': 1.6 })));
   svg.append(graphic('text', { x: sx(chunks[0][0]), y: 32, 'text-anchor': sx(chunks[0][0]) < 60 ? 'start' : 'middle' }, seconds(chunks[0][0] / 1000)), graphic('text', { x: sx(last) + 8, y: 18 }, seconds(last / 1000)));
-  return element('figure', {}, svg, element('figcaption', { class: 'label' }, 'When each piece of the answer came; taller marks are more tokens at once.'));
+  return element('figure', {}, svg, element('figcaption', { class: 'label' }, 'Arrival of each chunk of the answer; taller marks are more tokens.'));
 }
 
 function before(entry) {
   if (!entry.before) return null;
-  return [element('h3', {}, 'The other model’s answer to it'), entry.before.map((use) => said(data.answers[use.answer], use))];
+  return [element('h3', {}, 'The other model’s answer'), entry.before.map((use) => answerNodes(data.answers[use.answer], use))];
 }
 
 function others(item, entry) {
@@ -189,5 +189,5 @@ function setup() {
     item.repeats.map((row, i) => element('tr', {}, row.map((text) => element(i ? 'td' : 'th', {}, text)))))));
   replace('setup', caption('setup', 'Set-up', 'Configuration and environment of a test case, as they were when it ran.'), onPaper(item), element('div', { class: 'tools' }, picker()),
     item.notes.length > 0 && element('ul', {}, item.notes.map((note) => element('li', {}, note))),
-    pairs('What sets it apart from the others', varied, true), pairs('Run and environment', { ...item.environment, ...extra }, true), pairs('Whole configuration', item.configuration, false), repeats);
+    pairs('Differences from the other test cases', varied, true), pairs('Run and environment', { ...item.environment, ...extra }, true), pairs('Whole configuration', item.configuration, false), repeats);
 }

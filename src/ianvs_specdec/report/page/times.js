@@ -1,10 +1,10 @@
-// The distributions of times: a few test cases at first, the others on demand.
+// Distributions of times: a few test cases by default, the others on demand.
 
 const TIMES = ['Time to First Token', 'Chunk Gap', 'Latency'];
 const FEWEST_CURVES = 4;
 const MOST_CURVES = 8;
 
-// Of each router the test case that stands first, and further ones in turns where there are but few routers.
+// The first test case of each router, then further ones in turns up to the minimum.
 function few(list) {
   const turn = (item) => list.filter((other) => other.router === item.router).indexOf(item);
   const count = Math.min(MOST_CURVES, Math.max(FEWEST_CURVES, new Set(list.map((item) => item.router)).size));
@@ -20,30 +20,35 @@ function timed(list) {
 }
 
 function latency() {
-  const about = 'Share of the values up to a time; marks stand at the 50th, 90th and 99th percentile. Further left is faster; the axis is logarithmic. A chunk gap is the time between two pieces of output that reach the user.';
+  const about = 'Cumulative share of the values, with marks at the 50th, 90th and 99th percentile; the axis is logarithmic. A chunk gap is the time between two chunks of output.';
   const all = shown().filter((item) => TIMES.some((name) => item.distributions[name]));
   if (!all.length) {
-    replace('latency', caption('latency', 'Distributions of times', about), nothing('No test case here has timings: without answers, or with answers replayed from different machines, they are undefined.'));
+    replace('latency', caption('latency', 'Distributions of times', about), nothing('No test case here has timings: they are undefined without answers, and if answers were replayed from different machines.'));
     return;
   }
   const list = timed(all);
   const pick = (items) => go({ times: items.map((item) => item.id).join(',') });
   const choose = (item) => [item.name, list.includes(item), (on) => pick(all.filter((other) => (other === item ? on : list.includes(other))))];
   const names = TIMES.filter((name) => list.some((item) => item.distributions[name]));
-  const across = printing ? names.length : Math.max(1, Math.min(names.length, Math.floor((room('latency') + GAP) / (NARROWEST + GAP))));
-  const width = (room('latency') - (across - 1) * GAP) / across;
+  const { style, width } = columnsFor('latency', names.length);
   replace('latency', caption('latency', 'Distributions of times', about),
     all.length > 1 && element('div', { class: 'tools' },
       all.length > list.length && element('button', { id: 'all-times', onclick: () => go({ times: 'all' }) }, `All ${all.length}`),
       state.times && element('button', { id: 'few-times', onclick: () => go({ times: '' }) }, 'A few'),
       menu('times-menu', 'Choose', all.map(choose)), element('span', { class: 'quiet' }, `${list.length} of ${all.length} test cases are drawn.`)),
-    element('div', { class: 'key' }, list.map((item) => element('span', {}, swatch(shapeOf(item.router), ownColour(item, list)), item.name))),
-    element('div', { class: 'multiples', style: `grid-template-columns: repeat(${across}, minmax(0, 1fr))` }, names.map((name) => distribution(name, list, width))));
+    legendOf(list.map((item) => [shapeOf(item.router), ownColour(item, list), item.name])),
+    element('div', { class: 'multiples', style }, names.map((name) => distribution(name, list, width))));
 }
 
-// Units of the page between two figures beside each other, and the least that one is wide.
+// Space between two charts in a row, and minimum width of a chart, in pixels.
 const GAP = 28;
 const NARROWEST = 300;
+
+// Grid of charts in a section: its style, and the width of a chart.
+function columnsFor(id, count) {
+  const across = Math.max(1, printing ? count : Math.min(count, Math.floor((room(id) + GAP) / (NARROWEST + GAP))));
+  return { style: `grid-template-columns: repeat(${across}, minmax(0, 1fr))`, width: (room(id) - (across - 1) * GAP) / across };
+}
 
 function distribution(name, every, width) {
   const list = every.filter((item) => item.distributions[name]);
@@ -64,10 +69,7 @@ function distribution(name, every, width) {
     const group = graphic('g', { class: 'curve' }, line, dots);
     const hit = tipped(graphic('path', { class: 'hit', d: path(points, sx, sy) }), item.name, [...[50, 90, 99].map((percent) => `p${percent}: ${seconds(at(percent))}`), `${short(count)} values`], visit(item));
     const dim = (on) => { for (const other of lines.children) other.classList.toggle('dim', on && other !== group); };
-    hit.addEventListener('pointerenter', () => dim(true));
-    hit.addEventListener('pointerleave', () => dim(false));
-    hit.addEventListener('focus', () => dim(true));
-    hit.addEventListener('blur', () => dim(false));
+    for (const [event, on] of [['pointerenter', true], ['pointerleave', false], ['focus', true], ['blur', false]]) hit.addEventListener(event, () => dim(on));
     lines.append(group);
     marks.append(hit);
   }

@@ -1,4 +1,4 @@
-// What explains: the note at the pointer, at the keyboard's focus or at a finger's tap; and the sign that something scrolls.
+// Tooltips at the pointer, the keyboard's focus or a tap; marks of scrollable boxes; menus.
 
 let noted = null;
 let again = null;
@@ -23,7 +23,7 @@ function showTip(node, title, lines, place = null) {
 
 function hideTip() { byId('tip').hidden = true; noted = null; }
 
-// A tap on what has a note shows the note; a second tap does what a click does.
+// A tap shows the tooltip; a second tap clicks.
 document.addEventListener('pointerdown', (event) => {
   finger = event.pointerType === 'touch';
   earlier = noted;
@@ -53,14 +53,14 @@ function tipped(node, title, lines, onclick) {
   return node;
 }
 
-// A word with its meaning, which a pointer, a tap and the keyboard reach.
+// A word with its definition as a tooltip.
 function term(label, about) {
   const node = explained(element('button', { class: 'term', type: 'button', 'aria-description': about }, label), label, [about]);
   node.addEventListener('click', () => showTip(node, label, [about]));
   return node;
 }
 
-// Marks the box around something that scrolls sideways while there is more to either side.
+// Marks a box while its content can scroll to either side.
 function cue(outer, inner, changed = () => {}) {
   const look = () => {
     outer.classList.toggle('less', inner.scrollLeft > 2);
@@ -78,7 +78,7 @@ function scrolling(label, content, changed) {
   return cue(element('div', { class: 'cued' }, inner), inner, changed);
 }
 
-// A list of ticks that opens, for what is not always shown.
+// A menu of check boxes.
 function menu(id, title, choices) {
   const open = byId(id) && byId(id).open;
   return element('details', { class: 'menu', id, open: open || null }, element('summary', {}, title), element('div', {}, choices.map(([label, checked, changed]) =>

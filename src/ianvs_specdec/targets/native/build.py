@@ -1,6 +1,6 @@
-"""Compiles the native step, once for each instruction set, when the package is installed.
+"""Compile the native step for each instruction set, at installation.
 
-Only the standard library is imported: ``setup.py`` loads this file before the package and what it needs are there.
+Imports the standard library only: ``setup.py`` loads this file before the dependencies are installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent / "csrc"
 LIBRARIES = "lib"
-"""The folder beside this file that holds the libraries, or the reason why there are none."""
+"""Folder of the libraries, or of the reason why there are none."""
 REASON = "why_not.txt"
 STAMP = "sources.txt"
 GENERIC = "generic"
@@ -37,7 +37,7 @@ X86_VARIANTS: dict[str, tuple[str, ...]] = {
 }
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread")
 SAME_ROUNDING = "-ffp-contract=off"
-"""Where the compiler may fuse a product and a sum, the bits of a row would depend on the code around it."""
+"""Forbids fusing products and sums: the bits of a row would depend on the surrounding code."""
 _SECONDS = 900
 _COMPILERS = ("c++", "g++", "clang++")
 _NO_COMPILER = (
@@ -50,12 +50,12 @@ def library_name(variant: str) -> str:
 
 
 def variants() -> dict[str, tuple[str, ...]]:
-    """Names of the instruction sets that this kind of processor may have, and the compiler's flags."""
+    """Instruction sets of this architecture -> compiler flags."""
     return X86_VARIANTS if platform.machine().lower() in ("x86_64", "amd64") else {GENERIC: ()}
 
 
 def fingerprint() -> str:
-    """Of everything that decides what the libraries compute."""
+    """A hash of the sources and compiler flags."""
     digest = hashlib.sha256(repr((X86_VARIANTS, FLAGS, SAME_ROUNDING)).encode())
     for file in sorted(SOURCES.iterdir()):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -63,10 +63,10 @@ def fingerprint() -> str:
 
 
 def build(package: Path, *, here: bool = False) -> str | None:
-    """Fill ``package / LIBRARIES`` with the libraries, or with the reason why that failed, which is returned.
+    """Compile the libraries into ``package / LIBRARIES``; on failure write the reason there, and return it.
 
-    ``here``: only the best one for this processor, which takes a few seconds. What was there is replaced as a whole,
-    and kept where it was built from the same sources.
+    ``here``: only the best one for this processor, which takes a few seconds. An existing folder is replaced
+    atomically, and kept if it was built from the same sources.
     """
     place, sources = package / LIBRARIES, fingerprint()
     stamp = place / STAMP
@@ -90,15 +90,15 @@ def build(package: Path, *, here: bool = False) -> str | None:
 
 
 def runnable(place: Path) -> list[str]:
-    """The instruction sets that this processor has, best first, as the library in ``place`` says. Raises ``OSError`` or
-    ``AttributeError`` where it cannot be asked."""
+    """The instruction sets of this processor, best first, detected by the library in ``place``. Raises ``OSError`` or
+    ``AttributeError`` if it cannot be loaded."""
     ask = ctypes.CDLL(str(place / library_name(PROCESSOR))).specdec_runnable
     ask.restype = ctypes.c_char_p
     return str(ask().decode()).split()
 
 
 def compiler() -> list[str] | None:
-    """The command of the C++ compiler: ``$CXX``, else the first usual one; None where there is none."""
+    """The command of the C++ compiler: ``$CXX``, else the first common one; None if there is none."""
     named = shlex.split(os.environ.get("CXX", ""))
     if named:
         return named if shutil.which(named[0]) else None
@@ -106,7 +106,7 @@ def compiler() -> list[str] | None:
 
 
 def _compile(place: Path, sources: str, here: bool) -> str | None:
-    """The variants that the compiler knows, or the best of them, into ``place``; the reason where one of them fails."""
+    """Compile the variants that the compiler supports, or the best of them; returns the reason of a failure."""
     command = compiler()
     if command is None:
         return _NO_COMPILER
@@ -117,7 +117,7 @@ def _compile(place: Path, sources: str, here: bool) -> str | None:
     def one(name: str, variant: str, files: Sequence[Path]) -> str | None:
         defined = [f"-DSPECDEC_VARIANT={variant}", f"-DSPECDEC_SOURCES={sources}"]
         options = [*FLAGS, SAME_ROUNDING, *known[variant], *defined, "-shared", f"-I{SOURCES}", "-x", "c++", "-"]
-        # As one file, because half of the time goes into headers.
+        # As one file, since half of the time is spent on headers.
         everything = "".join(f'#include "{file.name}"\n' for file in sorted(files))
         return _run([*command, *options, "-o", str(place / library_name(name))], everything)
 
@@ -142,5 +142,5 @@ def _run(command: Sequence[str], given: str = "") -> str | None:
         return str(error)
     if done.returncode == 0:
         return None
-    told = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    return next((line for line in told if "error" in line), told[-1] if told else f"exit code {done.returncode}")
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line), lines[-1] if lines else f"exit code {done.returncode}")

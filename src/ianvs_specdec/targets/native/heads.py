@@ -1,4 +1,4 @@
-"""Draft heads in the native library: EAGLE's layer over pairs of a token and a hidden state, and Medusa's blocks."""
+"""EAGLE and Medusa heads in the native library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ianvs_specdec.targets.native.product import Product
 
 
 class NewPairs(Protocol):
-    """Pairs that a sequence keeps, as ``specdec_pairs`` in ``csrc/specdec_heads.h`` says."""
+    """New pairs of a sequence: see ``specdec_pairs`` in ``csrc/specdec_heads.h``."""
 
     @property
     def tokens(self) -> Sequence[int]: ...
@@ -32,8 +32,8 @@ class NewPairs(Protocol):
 
 @dataclass
 class Limits:
-    """How much is drafted: ``nodes`` at most and so many ``levels``, of a tree ``width`` children a node and nodes a
-    level; nothing whose log-probability is below ``least``."""
+    """Limits of a draft: maximum ``nodes`` and ``levels``, in trees ``width`` children per node and nodes per level,
+    and the minimum log-probability ``least``."""
 
     nodes: int
     levels: int
@@ -42,10 +42,10 @@ class Limits:
 
 
 class HeadState:
-    """A sequence in a head: its pairs, and the draft that is being made."""
+    """A sequence in a head: its pairs and its current draft."""
 
     def __init__(self, head: Head) -> None:
-        self._head = head  # which must live as long
+        self._head = head  # keeps it alive
         self.length = 0
         self.pointer = head.library.specdec_head_sequence_new(head.pointer)
         if not self.pointer:
@@ -53,7 +53,7 @@ class HeadState:
         self._free = interface.freed(self, head.library.specdec_head_sequence_free, self.pointer)
 
     def close(self) -> None:
-        """Give the memory back. Closing twice does nothing."""
+        """Free the memory. Idempotent."""
         self._free()
         self.pointer = None
 
@@ -61,10 +61,10 @@ class HeadState:
 class Head:
     """An EAGLE head around ``model``, its layer.
 
-    What a token brings into the layer is a row of ``tokens [vocabulary, width]``, or what ``token_product`` makes of
-    it after ``token_norm``; see ``specdec_head_config`` in ``csrc/specdec_heads.h`` for what becomes of that and for
-    ``join``, ``entry`` and the norms. ``feature_norm``: weights, and how many numbers are normed together.
-    ``target_ids``: the target's ids of the draft vocabulary.
+    A token's vector is a row of ``tokens [vocabulary, width]``, to which ``token_norm`` and ``token_product`` are
+    applied. See ``specdec_head_config`` in ``csrc/specdec_heads.h`` for ``join``, ``entry`` and the norms.
+    ``feature_norm``: weights, and how many numbers are normed together. ``target_ids``: the target's ids of the draft
+    vocabulary.
     """
 
     def __init__(
@@ -122,8 +122,8 @@ class Head:
         return HeadState(self)
 
     def read(self, parts: Sequence[tuple[HeadState, NewPairs]], *, logits: bool = True) -> Tensor:
-        """Add the pairs of different sequences; logits ``[parts, draft vocabulary]`` after the last of each, where
-        they are wanted."""
+        """Add the pairs of different sequences; returns logits ``[parts, draft vocabulary]`` after the last pair of
+        each, or an empty tensor without ``logits``."""
         alive: list[object] = []
         structs = (interface.Pairs * len(parts))(*(_pairs(*part, alive) for part in parts))
         out = torch.empty(len(parts) if logits else 0, self._draft_vocabulary)
@@ -134,8 +134,8 @@ class Head:
         return out
 
     def levels(self, parts: Sequence[tuple[HeadState, Tensor, Tensor | None]], depth: int) -> Tensor:
-        """Logits ``[rows, draft vocabulary]`` after one more level of several drafts, at most ``depth`` levels below
-        the root: of each its tokens, and of which rows of the level before they are the children (None = of row 0)."""
+        """Logits ``[rows, draft vocabulary]`` of the next level of several drafts. Of each: its state, tokens, and
+        their parents, rows of the level before (None = row 0). ``depth``: maximum depth of the level."""
         structs = (interface.Level * len(parts))(
             *(
                 interface.Level(
@@ -151,12 +151,12 @@ class Head:
         return out
 
     def chains(self, parts: Sequence[tuple[HeadState, NewPairs, Limits]]) -> list[tuple[list[int], list[int]]]:
-        """The likeliest token after another, below the pairs, which are kept: the drafted tokens and their parents, 0
-        = the root, 1 = the first of them."""
+        """Add the pairs and draft chains of the likeliest tokens. Returns drafted tokens and their parents, 0 = the
+        root, 1 = the first token."""
         return self._drafts(self.library.specdec_head_chains, parts)
 
     def trees(self, parts: Sequence[tuple[HeadState, NewPairs, Limits]]) -> list[tuple[list[int], list[int]]]:
-        """EAGLE-2's dynamic trees below the pairs, which are kept; see ``chains``."""
+        """Add the pairs and draft EAGLE-2's dynamic trees; see ``chains``."""
         return self._drafts(self.library.specdec_head_trees, parts)
 
     def _drafts(
@@ -186,7 +186,7 @@ class Head:
 
 
 class ResidualHeads:
-    """Medusa's heads: residual ``blocks``, a list of them per head, and its output; see ``specdec_medusa``."""
+    """Medusa heads: a list of residual ``blocks`` and an output per head; see ``specdec_medusa``."""
 
     def __init__(self, library: ctypes.CDLL, blocks: Sequence[Sequence[Product]], outputs: Sequence[Product]) -> None:
         self._library, self._parts = library, (blocks, outputs)
@@ -229,7 +229,7 @@ class ResidualHeads:
 
 
 def _pairs(state: HeadState, pairs: NewPairs, alive: list[object]) -> interface.Pairs:
-    """The struct; what it points to is put into ``alive``."""
+    """The struct; objects that it points to are added to ``alive``."""
     tokens = array("q", pairs.tokens)
     features = [states if _plain(states) else states.float().contiguous() for states in pairs.features]
     places = array("Q", [states.data_ptr() for states in features])

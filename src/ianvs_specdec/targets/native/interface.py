@@ -1,4 +1,4 @@
-"""``csrc/specdec.h`` and ``specdec_heads.h`` for ctypes: structs, constants and functions, with their names."""
+"""ctypes declarations of ``csrc/specdec.h`` and ``specdec_heads.h``, with the same names."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 QUANTIZED = {"int8": 3, "int4": 4}
 NONE, LAST, ALL = 0, 1, 2
 GATES = {"silu": 0, "gelu_pytorch_tanh": 1}
-"""transformers' names of activations."""
+"""Activations by their name in transformers."""
 
 ERRORS = {
     -1: "another version of the interface",
     -2: "not enough memory",
     -3: "a token that is not in the vocabulary",
-    -4: "a position that has no rotation",
-    -5: "a tree whose parents do not come before their children, or a path that it does not have",
+    -4: "a position without a rotation",
+    -5: "a tree whose parents are not before their children, or a path that is not in it",
     -6: "sizes that do not fit together",
 }
 NO_MEMORY = -2
@@ -119,10 +119,8 @@ class Medusa(ctypes.Structure):
 
 
 def freed(owner: object, free: Callable[[int], None], pointer: int) -> weakref.finalize[..., object]:
-    """What gives ``pointer``'s memory back when called, or when ``owner`` is collected; not when the process ends.
-
-    A thread may then be computing with it still, and memory goes with the process.
-    """
+    """A finalizer that frees ``pointer`` when called or when ``owner`` is collected, but not at exit, since a thread
+    may still be using it."""
     finalizer = weakref.finalize(owner, free, pointer)
     finalizer.atexit = False
     return finalizer
@@ -158,7 +156,7 @@ FUNCTIONS: dict[str, tuple[type | None, list[type]]] = {
     "medusa_run": (c_int32, [POINTER(Medusa), c_void_p, c_int64, c_void_p, c_int32]),
     "likeliest": (c_int32, [c_void_p, c_int64, c_int64, c_int32, c_void_p, c_void_p]),
 }
-"""Types of result and arguments, by the name without ``specdec_``."""
+"""Result and argument types, by the name without ``specdec_``."""
 
 
 def declare(library: ctypes.CDLL) -> None:
@@ -168,7 +166,7 @@ def declare(library: ctypes.CDLL) -> None:
 
 
 def check(code: int) -> None:
-    """Raises ``MemoryError`` or ``ValueError`` for a code that is an error."""
+    """Raise ``MemoryError`` or ``ValueError`` for an error code."""
     if code == NO_MEMORY:
         raise MemoryError("not enough memory for this step: ask for fewer requests at once or shorter prompts")
     if code:

@@ -1,4 +1,4 @@
-"""Some layers of a model in a row, for a machine that computes these only."""
+"""Consecutive layers of a model, for a machine that computes only these."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch import Tensor
 from ianvs_specdec.targets.native.model import ALL, LAST, NONE, Model, Parts, Rotations, State
 
 TIMED, TIMED_ROWS = 9, 64
-"""Steps whose median counts, and the rows before them."""
+"""Number of timed steps, and rows of the sequence before them."""
 
 
 @dataclass
 class Rows:
-    """What is computed behind the positions of ``state``. ``parents`` are those of a tree (-1: it continues what
-    stays); None: a piece of a prompt, which stays, and ends the prompt where it is ``last``."""
+    """New rows of the sequence ``state``. ``parents``: of a tree (-1: the last committed position). None: a piece of a
+    prompt, which is committed; ``last``: the end of the prompt."""
 
     state: State
     count: int
@@ -28,12 +28,12 @@ class Rows:
 
     @property
     def wanted(self) -> int:
-        """Rows behind which a token is wanted."""
+        """Number of rows that need logits."""
         return int(self.last) if self.parents is None else self.count
 
 
 class LayerRange:
-    """Layers of ``model`` from ``first`` on: they are given token ids where that is 0, else hidden states."""
+    """Layers of ``model`` from ``first`` on. Their input are token ids if ``first`` is 0, else hidden states."""
 
     def __init__(self, model: Model, rotations: Rotations, first: int) -> None:
         self.model, self.first, self._rotations = model, first, rotations
@@ -42,7 +42,7 @@ class LayerRange:
     @torch.inference_mode()
     def step(self, parts: Sequence[Rows], given: Sequence[int] | Tensor) -> Tensor:
         """``given``: token ids or hidden states ``[rows, hidden]`` of all parts. Returns the hidden states ``[rows,
-        hidden]`` behind the last layer, or where that is the model's last the logits of the wanted rows."""
+        hidden]`` after the last layer, or the logits of the wanted rows if that is the model's last."""
         step, positions = Parts(), 0
         for part in parts:
             positions = max(positions, len(part.state) + part.count)
@@ -61,7 +61,7 @@ class LayerRange:
         return logits_rows if self.ends else hidden[0]
 
     def seconds(self) -> float:
-        """How long a step of one row takes, measured."""
+        """Measured seconds of a step of one row."""
         state = self.model.open()
         times = []
         for count in (TIMED_ROWS, *[1] * TIMED):

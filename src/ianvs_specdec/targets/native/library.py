@@ -1,4 +1,4 @@
-"""The library of the native step: which one is loaded, or why there is none."""
+"""Load the library of the native step."""
 
 from __future__ import annotations
 
@@ -22,25 +22,22 @@ _AGAIN = "install the package again"
 
 
 class Unavailable(Exception):
-    """There is no library that could be called; ``str()`` is the reason and what to do."""
+    """No library can be loaded. The message has the reason and the remedy."""
 
 
 @functools.cache
 def load(variant: str | None = None) -> ctypes.CDLL:
-    """The library for an instruction set, the best that this processor has where none is named.
-
-    Raises ``Unavailable``.
-    """
+    """The library for an instruction set, by default the best of this processor. Raises ``Unavailable``."""
     if variant is None:
         variant = best()
     elif variant not in variants():
-        raise Unavailable(f"the instruction set {variant!r} is not among those here: {', '.join(variants())}")
+        raise Unavailable(f"the instruction set {variant!r} is not available here: {', '.join(variants())}")
     return _opened(_FOLDER / library_name(variant))
 
 
 @functools.cache
 def variants() -> tuple[str, ...]:
-    """Instruction sets that this processor has and that were compiled, best first. Raises ``Unavailable``."""
+    """Compiled instruction sets that this processor supports, best first. Raises ``Unavailable``."""
     file = _checked(_FOLDER / library_name(PROCESSOR))
     try:
         return tuple(name for name in runnable(_FOLDER) if (_FOLDER / library_name(name)).is_file())
@@ -54,7 +51,7 @@ def best() -> str:
 
 @functools.cache
 def unavailable_reason() -> str | None:
-    """Why the native step cannot be had, in a line; None where it can."""
+    """Why the native step is not available, in one line; None if it is."""
     try:
         load()
     except Unavailable as error:

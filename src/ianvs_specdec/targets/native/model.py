@@ -1,4 +1,4 @@
-"""A model in the native library: its weights and what one step of it is given and gives."""
+"""A model in the native library: weights, sequences and steps."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ianvs_specdec.targets.native.product import Product
 
 ALL, LAST, NONE = interface.ALL, interface.LAST, interface.NONE
 POSITIONS_AT_ONCE = 512
-"""Rotations are always computed in blocks of this size, so that a position's never depend on the others."""
+"""Block size of the computation of rotations. It is constant, so that their bits do not depend on other positions."""
 
 
 class Rotations:
-    """Cosines and sines of rotary embeddings, float32 ``[kinds, positions, rotary / 2]`` each; without the first
-    dimension there is one kind. ``make`` computes those of ``POSITIONS_AT_ONCE`` positions from one on."""
+    """Cosines and sines of rotary embeddings, float32 ``[kinds, positions, rotary / 2]`` each, or without the first
+    dimension. ``make(start)`` computes ``POSITIONS_AT_ONCE`` positions."""
 
     def __init__(self, make: Callable[[int], tuple[Tensor, Tensor]]) -> None:
         self._make = make
@@ -29,7 +29,7 @@ class Rotations:
         self._made = cosine.contiguous(), sine.contiguous()
 
     def __call__(self, positions: int) -> tuple[Tensor, Tensor]:
-        # Read once: threads share it.
+        # Read once, since other threads may replace it.
         made = self._made
         have = made[0].shape[-2]
         if positions > have:
@@ -41,8 +41,8 @@ class Rotations:
 
 @dataclass
 class Layer:
-    """One decoder layer: see ``specdec_layer`` in ``csrc/specdec.h``. ``gate_up`` and ``down`` are lists where a
-    ``router`` chooses among experts; ``window`` None = all positions, ``rotation`` None = none."""
+    """One decoder layer: see ``specdec_layer`` in ``csrc/specdec.h``. With a ``router``, ``gate_up`` and ``down`` are
+    lists of experts. ``window`` None = all positions, ``rotation`` None = none."""
 
     qkv: Product
     output: Product
@@ -60,7 +60,7 @@ class Layer:
 
     @property
     def mlps(self) -> list[tuple[Product, Product]]:
-        """The one, or those of the experts."""
+        """Gate-and-up and down products, one pair per expert."""
         if isinstance(self.gate_up, list) and isinstance(self.down, list):
             return list(zip(self.gate_up, self.down, strict=True))
         assert isinstance(self.gate_up, Product)
@@ -70,7 +70,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Features:
-    """In what a model may differ from Llama: see ``specdec_config`` in ``csrc/specdec.h``. None: as Llama has it."""
+    """Differences from Llama: see ``specdec_config`` in ``csrc/specdec.h``. None: as in Llama."""
 
     rotary: int | None = None
     gate: str = "silu"
@@ -88,7 +88,7 @@ class Features:
 
 @dataclass
 class Parts:
-    """A step of several sequences: ``add`` for each, then ``Model.step``."""
+    """The parts of a step: ``add`` one per sequence, then call ``Model.step``."""
 
     structs: list[interface.Part] = field(default_factory=list)
     rows: int = 0
@@ -117,7 +117,7 @@ class Parts:
 
 
 class Model:
-    """Weights in the native library. Layers, norms and the embedding are kept, not copied."""
+    """A model in the native library. Keeps references to layers, norms and the embedding."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class Model:
 
     @property
     def pages_bytes(self) -> int:
-        """Bytes of the keys and values of all sequences, closed ones included, whose memory the next ones use."""
+        """Bytes of all pages of keys and values, including those of closed sequences, which are reused."""
         return int(self.library.specdec_model_memory(self.pointer))
 
     def open(self) -> State:
@@ -198,8 +198,7 @@ class Model:
     ) -> tuple[Tensor, list[Tensor]]:
         """Logits ``[rows with logits, vocabulary]`` and for each of ``features`` the hidden states ``[rows, hidden]``.
 
-        ``rotations``: cosine and sine, see ``Rotations``. ``tokens`` or float32 ``rows [rows,
-        hidden]`` of all parts, one part after the other.
+        ``rotations``: see ``Rotations``. Input: ``tokens`` or float32 ``rows [rows, hidden]`` of all parts, in order.
         """
         cosine, sine = rotations
         ids = None if tokens is None else array("q", tokens)
@@ -251,10 +250,10 @@ class Model:
 
 
 class State:
-    """Keys and values of one sequence: those that stay, and those of the tree that is being computed."""
+    """Keys and values of one sequence: committed positions and the current tree."""
 
     def __init__(self, model: Model) -> None:
-        self._model = model  # which must live as long
+        self._model = model  # keeps it alive
         self._library = model.library
         pointer = model.library.specdec_sequence_new(model.pointer)
         if not pointer:
@@ -264,7 +263,7 @@ class State:
 
     @property
     def pointer(self) -> int:
-        """Raises ``ValueError`` where the sequence is closed."""
+        """Raises ``ValueError`` if the sequence is closed."""
         if self._pointer is None:
             raise ValueError("this sequence is closed")
         return self._pointer
@@ -273,15 +272,15 @@ class State:
         return int(self._library.specdec_sequence_length(self.pointer))
 
     def commit(self, path: Sequence[int]) -> None:
-        """Keep the rows of the drafted tree on ``path``, drop the others."""
+        """Commit the nodes of the tree on ``path``, drop the others."""
         nodes = array("i", path)
         interface.check(self._library.specdec_sequence_commit(self.pointer, nodes.buffer_info()[0], len(nodes)))
 
     def restore(self, length: int) -> None:
-        """Drop what was drafted and all positions from ``length`` on."""
+        """Drop the tree and all positions from ``length`` on."""
         interface.check(self._library.specdec_sequence_restore(self.pointer, length))
 
     def close(self) -> None:
-        """Give the memory back. Closing twice does nothing."""
+        """Free the memory. Idempotent."""
         self._pointer = None
         self._free()

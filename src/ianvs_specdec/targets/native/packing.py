@@ -1,4 +1,4 @@
-"""A model of transformers in the native step's form: its layers packed, its rotations in tables."""
+"""Convert a model of transformers for the native step: packed layers and tables of rotations."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from ianvs_specdec.targets.native.product import Product
 
 
 def description_of(model: Any) -> Description:
-    """Raises UserError for a model of another family, or one whose configuration asks for something else."""
+    """The description of ``model``. Raises UserError for unsupported families and configurations."""
     config = model.config
     return describe(config.to_dict(), type(config)().to_dict())
 
 
 class Packer:
-    """Makes layers of ``model``'s. With ``consume`` they give up their own weights."""
+    """Packs layers of a model. With ``consume`` the original weights are freed."""
 
     def __init__(self, library: ctypes.CDLL, description: Description, quantization: str | None, consume: bool) -> None:
         self._library, self._description = library, description
         self._quantization, self._consume = quantization, consume
 
     def layer(self, layer: Any, kind: LayerKind) -> Layer:
-        """``layer`` is a decoder layer of transformers, ``kind`` what its configuration says of it."""
+        """Pack ``layer``, a decoder layer of transformers."""
         attention, mlp, family = layer.self_attn, layer.mlp, self._description.family
         names = ("qkv_proj",) if family.fused else ("q_proj", "k_proj", "v_proj")
         norms = {name: self.norm(getattr(layer, module)) for name, module in family.norms.items()}
@@ -61,14 +61,14 @@ class Packer:
 
     def _mixture(self, mlp: Any) -> tuple[Product, list[Product], list[Product]]:
         experts = mlp.experts
-        # Where a row goes would change with the rounding of few bits.
+        # Not quantized: rounding would change the choice of experts.
         router = Product(self._library, mlp.gate.weight)
         parts = [
             [Product(self._library, weight, None, self._quantization) for weight in stacked]
             for stacked in (experts.gate_up_proj, experts.down_proj)
         ]
         if self._consume:
-            _give_up([experts.gate_up_proj, experts.down_proj])
+            _free([experts.gate_up_proj, experts.down_proj])
         return router, parts[0], parts[1]
 
     def _product(self, modules: Iterable[torch.nn.Linear]) -> Product:
@@ -77,15 +77,15 @@ class Packer:
         biases = [module.bias.detach() for module in modules if module.bias is not None]
         product = Product(self._library, weight, torch.cat(biases) if biases else None, self._quantization)
         if self._consume:
-            _give_up([module.weight for module in modules])
+            _free([module.weight for module in modules])
         return product
 
 
 def features_of(model: Any, description: Description, rotary: int) -> Features:
-    """``rotary``: how many numbers of a head are rotated."""
+    """``rotary``: dimensions of a head that are rotated."""
     factors = dict(description.factors)
     embedding = model.get_input_embeddings()
-    if hasattr(embedding, "embed_scale"):  # Gemma's has the type of the weights
+    if hasattr(embedding, "embed_scale"):  # Gemma rounds it to the dtype of the weights
         factors["embedding_scale"] = float(embedding.embed_scale.to(embedding.weight.dtype))
     return Features(
         rotary=rotary,
@@ -99,8 +99,8 @@ def features_of(model: Any, description: Description, rotary: int) -> Features:
 
 
 def rotations_of(model: Any, description: Description) -> Callable[[int], tuple[Tensor, Tensor]]:
-    """What makes cosines and sines ``[kinds, positions, rotary / 2]`` of the model's own module, for ``Rotations``: of
-    the kinds of layers, or where rotations change at a length, those before and those from it on."""
+    """A function for ``Rotations`` that computes cosines and sines ``[kinds, positions, rotary / 2]`` with the model's
+    module. Kinds: those of the layers, or the rotations before and after ``switch_length``."""
     like, turn, kinds = torch.empty(0), description.switch_length, description.rotations or ("",)
 
     def ask(positions: Tensor, kind: str) -> list[Tensor]:
@@ -113,7 +113,7 @@ def rotations_of(model: Any, description: Description) -> Callable[[int], tuple[
         if turn is None:
             tables = [ask(positions, kind) for kind in kinds]
         else:
-            # The largest position decides which of the two are given.
+            # The largest position selects one of the two.
             tables = [ask(positions.clamp(max=turn - 1), ""), ask(torch.cat([positions, torch.tensor([turn])]), "")]
         cosines, sines = zip(*tables, strict=True)
         return torch.stack(cosines).contiguous(), torch.stack(sines).contiguous()
@@ -122,7 +122,7 @@ def rotations_of(model: Any, description: Description) -> Callable[[int], tuple[
 
 
 def unsupported_config_reason(model: Any) -> str | None:
-    """Why the configuration, or the modules, of ``model`` are not those of a family that is described."""
+    """Why the configuration or the modules of ``model`` are not supported, None if they are."""
     try:
         description_of(model)
     except UserError as error:
@@ -130,6 +130,6 @@ def unsupported_config_reason(model: Any) -> str | None:
     return None if has_plain_projections(model) else "a projection of this model is not a plain torch.nn.Linear"
 
 
-def _give_up(weights: Iterable[Tensor]) -> None:
+def _free(weights: Iterable[Tensor]) -> None:
     for weight in weights:
         weight.data = weight.data.new_empty(0)

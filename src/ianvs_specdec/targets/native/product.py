@@ -13,8 +13,8 @@ from ianvs_specdec.targets.native import interface
 class Product:
     """``x [rows, in] -> [rows, out]`` in float32, for ``weight [out, in]`` of type float32, bfloat16 or float16.
 
-    The weight is copied, and rounded where ``quantization`` says so: see ``csrc/products.h``. A row of the result has
-    the same bits whatever rows are beside it.
+    The weight is copied, and rounded with ``quantization``: see ``csrc/products.h``. A row of the result has the same
+    bits with any other rows.
     """
 
     def __init__(

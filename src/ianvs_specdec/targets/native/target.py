@@ -1,9 +1,8 @@
-"""The families that are described, in the native step: many sequences at once, without rounding that depends on them.
+"""The target of the native step, for the families in ``models.families``.
 
-Whatever a row is computed beside (other sequences, siblings in a tree, the rest of a prompt), on one thread or more,
-its logits and hidden states have the same bits. So drafts never change what greedy decoding writes, in any type of
-weights.
-This holds for one instruction set: another one rounds differently.
+A row's logits and hidden states have the same bits whatever is computed with it (other sequences, siblings in a tree,
+the rest of a prompt) and on any number of threads. So drafts never change greedy outputs, with any type of weights.
+Different instruction sets round differently.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from ianvs_specdec.targets.native.packing import (
 from ianvs_specdec.targets.native.product import Product
 
 PROMPT_ROWS = 256
-"""Rows from which a product gains little from more of them; a longer piece would only make others wait."""
+"""Maximum rows of a piece of a prompt: longer ones are hardly faster, and delay other requests."""
 
 
 class NativeTarget:
-    """Implements ``contracts.Target`` for a loaded ``transformers`` model that ``native_unsupported_reason``.
+    """Implements ``contracts.Target`` for a loaded ``transformers`` model (see ``native_unsupported_reason``).
 
-    Weights are copied. With ``consume`` the model gives up its own copy layer by layer and must not be used for
-    anything else afterwards. ``quantization`` rounds the products' weights to 8 or 4 bits (with ``"int4"`` those of the
-    output embedding to 8); ``variant`` names an instruction set other than the best.
+    Weights are copied. With ``consume`` the model's weights are freed layer by layer, and it must not be used
+    afterwards. ``quantization`` rounds the weights of products to 8 or 4 bits (with ``"int4"`` those of the output
+    embedding to 8). ``variant``: an instruction set, by default the best.
     """
 
     kind: ClassVar[str] = "native"
@@ -80,7 +79,7 @@ class NativeTarget:
         self._rotations = Rotations(rotations_of(model, described))
         rotary = 2 * self._rotations(1)[0].shape[-1]
         self._features = features = features_of(model, described, rotary)
-        # What drafters that use `unembed` have to do with its logits, see `finish`.
+        # For drafters that use `unembed`: see `finish`.
         self.logits_features = Features(logits_scale=features.logits_scale, logits_cap=features.logits_cap)
         self._stack, self._final_norm = stack, packer.norm(model.model.norm)
         self._sizes = {
@@ -92,9 +91,8 @@ class NativeTarget:
         self.native = self._model(0, self.layers)
 
     def part(self, first: int, last: int) -> LayerRange:
-        """The layers from ``first`` to before ``last``, with these weights. What is given to one and taken from the
-        other of two that follow each other has the bits that it has in the whole model. Raises ``UserError`` for a
-        model that computes all positions anew at a length."""
+        """The layers from ``first`` to ``last`` (exclusive), which share the weights. Consecutive ranges compute the
+        same bits as the whole model. Raises UserError for a model with a ``switch_length``."""
         if self.switch_length is not None:
             raise UserError(
                 "this model's rotations change with the length of a sequence: it cannot be sliced", key="cut"
@@ -102,7 +100,7 @@ class NativeTarget:
         return LayerRange(self._model(first, last), self._rotations, first)
 
     def layer_seconds(self) -> float:
-        """What one layer adds to a step of one row, measured."""
+        """Measured seconds of one layer in a step of one row."""
         one, most = (self.part(0, layers).seconds() for layers in (1, self.layers))
         return max(most - one, 0.0) / max(self.layers - 1, 1)
 
@@ -123,15 +121,15 @@ class NativeTarget:
         return self.embedding, self.native.layers, self.unembed, list(self.model.parameters())
 
     def finish(self, logits: Tensor) -> None:
-        """Scale and cap ``logits [rows, vocabulary]`` of ``unembed``, in place, as the model does."""
+        """Scale and cap ``logits [rows, vocabulary]`` of ``unembed`` in place, as in the model."""
         logits *= self.logits_features.logits_scale
         if most := self.logits_features.logits_cap:
-            # One by one: how torch rounds depends on a tensor's size.
+            # Row by row, since rounding in torch depends on a tensor's size.
             for own in logits:
                 own.div_(most).tanh_().mul_(most)
 
     def warm_up(self, tokens: int) -> None:
-        """Nothing is compiled when it is first used."""
+        """Nothing to compile."""
 
     def memory(self, positions: int) -> int:
         return self.native.memory(positions)
@@ -140,8 +138,8 @@ class NativeTarget:
         return NativeSequence(self, tuple(index % (self.layers + 1) for index in features))
 
     def step(self, parts: Sequence[tuple[Any, StepInput]]) -> list[Output]:
-        """See ``contracts.Target``. Raises ``ValueError`` for a token that the model does not have, and
-        ``MemoryError``; no sequence has changed then."""
+        """See ``contracts.Target``. Raises ``ValueError`` for an invalid token, and ``MemoryError``; no sequence has
+        changed then."""
         early = [self._turn(sequence, piece) for sequence, piece in parts]
         outputs = self._compute(parts)
         return list(map(_joined, early, outputs))
@@ -182,24 +180,24 @@ class NativeTarget:
         return outputs
 
     def _turn(self, sequence: NativeSequence, piece: StepInput) -> Early | None:
-        """Give a sequence the rotations of the length that it will have. Where some nodes of a tree have those of
-        before, they are computed here."""
+        """Recompute a sequence if its rotations change in this step. If they change for some nodes of a tree only, the
+        other nodes are computed here."""
         if self.switch_length is None:
             return None
         ends = [len(piece.tokens)] if isinstance(piece, PromptChunk) else [depth + 1 for depth in piece.depths]
         late = [sequence.length + end > self.switch_length for end in ends]
         early = None
         if any(late) and not all(late):
-            self._compute_anew(sequence, 0)
+            self._recompute(sequence, 0)
             early = Early(self._compute([(sequence, piece)])[0], torch.tensor(late))
-        self._compute_anew(sequence, int(any(late)))
+        self._recompute(sequence, int(any(late)))
         return early
 
-    def _compute_anew(self, sequence: NativeSequence, rotation: int) -> None:
-        """What a sequence holds, as transformers does where all positions get other rotations."""
+    def _recompute(self, sequence: NativeSequence, rotation: int) -> None:
+        """Recompute all positions of a sequence with other rotations, as transformers does."""
         if rotation == sequence.rotation:
             return
-        # Where a step fails, the next one begins anew.
+        # If a step fails, the next one starts over.
         sequence.rotation = None
         sequence.state.restore(0)
         for piece in prompt_chunks(sequence.kept, self.prompt_rows):
@@ -211,14 +209,14 @@ class NativeTarget:
 
 @dataclass
 class Early:
-    """What came of a tree with the rotations of a short sequence, and which of its nodes ``[nodes]`` have others."""
+    """Output of a tree with the rotations of a short sequence, and which nodes ``[nodes]`` need the others."""
 
     output: Output
     late: Tensor
 
 
 def _joined(early: Early | None, output: Output) -> Output:
-    """Each node with the rotations of its own length."""
+    """Select for each node the output with the rotations of its length."""
     if early is None:
         return output
     late = early.late[:, None]
@@ -240,7 +238,7 @@ class NativeSequence:
         self._tree = TokenTree.chain(0)
 
     def computed(self, piece: StepInput) -> None:
-        """``piece`` was computed behind what stays."""
+        """``piece`` was computed."""
         if isinstance(piece, PromptChunk):
             self.length += len(piece.tokens)
             self.kept += piece.tokens
@@ -256,7 +254,7 @@ class NativeSequence:
         return self.length
 
     def restore(self, snapshot: int) -> None:
-        # It holds less where computing anew has failed.
+        # The state is shorter if a recomputation has failed.
         self.state.restore(min(snapshot, len(self.state)))
         self.length = snapshot
         del self.kept[snapshot:]
@@ -266,22 +264,22 @@ class NativeSequence:
 
 
 def numerics(dtype: torch.dtype, quantization: str | None = None, variant: str | None = None) -> str:
-    """What decides how a step rounds."""
+    """Everything that determines rounding: dtype, quantization, instruction set, sources."""
     instructions = variant or library.best()
     return f"{_name(dtype)}, {quantization or 'not quantized'}, {instructions}, native step {fingerprint()}"
 
 
 def native_unsupported_reason(model: Any) -> str | None:
-    """Why ``NativeTarget`` cannot compute ``model``, a ``transformers`` causal LM; None if it can."""
+    """Why ``NativeTarget`` does not support ``model``, a ``transformers`` causal LM; None if it does."""
     if model.device.type != "cpu":
         return f"the native step runs on a CPU, and the model is on {model.device}"
     if (reason := unsupported_config_reason(model)) is not None:
         return reason
     dtypes = {parameter.dtype for parameter in model.parameters()}
     if len(dtypes) != 1 or not dtypes <= interface.KINDS.keys():
-        return f"the native step computes weights of one type, {', '.join(map(_name, interface.KINDS))}"
+        return f"the native step needs weights of one type, {', '.join(map(_name, interface.KINDS))}"
     if not agrees(model, NativeTarget):
-        return "a layer of this model computes something else than its configuration says"
+        return "a layer of this model does not compute what its configuration says"
     return None
 
 

@@ -1,1 +1,1 @@
-"""Training of draft heads (EAGLE, EAGLE-3, Medusa) by distillation from a target model; official formats out."""
+"""Training of draft heads (EAGLE, EAGLE-3, Medusa, DFlash) by distillation, in the official formats."""

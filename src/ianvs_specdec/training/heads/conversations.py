@@ -1,4 +1,4 @@
-"""What draft heads are trained on: conversations of the embedded world, or the lines of the user's own file."""
+"""Training data of draft heads: conversations of the embedded world, or the lines of a user's file."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.training.sequences import text_or_ids, texts
 
 HELD_OUT = 50
-"""Every how many lines of the user's file one is kept for measuring."""
+"""One in so many lines of the user's file is held out for evaluation."""
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """Turns and, where known, an answer to each: what the target is expected to say, which saves generating it.
+    """Turns and, if known, the expected answer to each, which saves generating it.
 
-    ``prompt`` stands for a single turn, see ``Teacher.asked``; ``text`` is neither asked nor answered: the target reads
-    it and the head learns all of it. One of the three is given. ``group`` is what results are reported by.
+    ``prompt`` replaces a single turn, see ``Teacher.as_chats``; a ``text`` is read as it is, and the head learns all of
+    it. One of the three is given. Results are reported by ``group``.
     """
 
     turns: tuple[str, ...] = ()
@@ -33,10 +33,10 @@ class Conversation:
 
 
 def world_conversations(rng: random.Random) -> Iterator[Conversation]:
-    """Training conversations of the embedded world without end, three knowledge questions to one open-ended dialogue.
+    """Endless conversations of the embedded world, three knowledge questions per open-ended dialogue.
 
-    Half of the questions about facts ask for entities evenly instead of by fame: what the target says about those it
-    hardly knows has to be foreseen, too.
+    Half of the questions about facts choose entities uniformly instead of by fame, since the target's answers about
+    little-known ones must also be predicted.
     """
     world, about_facts = facts.build(), (*questions.FACT_SUBJECTS, questions.TWO_STEP)
     while True:
@@ -48,7 +48,7 @@ def world_conversations(rng: random.Random) -> Iterator[Conversation]:
 
 
 def world_development(seed: int, per_subject: int = 12, per_category: int = 6) -> list[Conversation]:
-    """Fresh questions and dialogues in the wordings of the test sets, none of which is shipped."""
+    """New questions and dialogues in the wordings of the test sets, none of which is shipped."""
     world = facts.build()
     items = questions.test_items(world, per_subject, f"development/heads/{seed}")
     talks = dialogues.test_dialogues(world, per_category, f"development/heads/{seed}")
@@ -59,7 +59,7 @@ def world_development(seed: int, per_subject: int = 12, per_category: int = 6) -
 
 
 def read(path: Path) -> list[Conversation]:
-    """The lines of a JSONL file: ``{"text": ...}``, ``{"turns": [...], "answers": [...]}`` (answers may be missing) or
+    """The lines of a JSONL file: ``{"text": ...}``, ``{"turns": [...], "answers": [...]}`` (answers are optional) or
     ``{"prompt": "text" | [token ids]}``.
 
     Raises ``UserError`` with file and line for anything else.

@@ -14,17 +14,17 @@ from ianvs_specdec.training.heads.models import Attention, Draft, HeadLayer, Nor
 from ianvs_specdec.training.heads.pool import Batch
 
 LAYERS = 2
-"""Few, since drafting must cost little beside a step of a small target."""
+"""Few, since drafting must be cheap relative to a step of a small target."""
 DISCOUNT = 0.8
-"""What a draft counts less than the one before; the authors' exp(-1/4) for blocks of 8."""
+"""Loss weight of a draft relative to the one before; the authors' exp(-1/4) for blocks of 8."""
 STARTS_AT_ONCE = 64
-"""Blocks that attend together, which bounds the memory of their scores."""
+"""Blocks per attention, which limits the memory of its scores."""
 
 Context = tuple[Tensor, Tensor]
 
 
 class _BlockAttention(Attention):
-    """Attention with norms of queries and keys, from blocks to the target's positions before and to all of a block."""
+    """Attention with query and key norms, from blocks to the target's earlier positions and within the block."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config, config.hidden_size)
@@ -36,7 +36,7 @@ class _BlockAttention(Attention):
         return rotate(key, rotary), self.v_proj(x).view(shape).transpose(1, 2)
 
     def blocks(self, x: Tensor, rotary: tuple[Tensor, Tensor], past: Context, seen: Tensor) -> Tensor:
-        """Of inputs ``[rows, starts * block, hidden]``, where a start has ``seen`` ``[rows, starts, positions]``."""
+        """Attention of inputs ``[rows, starts * block, hidden]``; ``seen [rows, starts, positions]``."""
         rows, starts, positions = seen.shape
         query = self.q_norm(self.q_proj(x).view(*x.shape[:2], self.heads, self.size)).transpose(1, 2)
         query = rotate(query, rotary) * self.size**-0.5
@@ -63,13 +63,13 @@ class _BlockLayer(HeadLayer):
 
 
 class TrainableDFlash(TrainableHead):
-    """Drafts the ``drafts`` tokens behind a start at once, from the target's ``inputs``: indices of ``hidden_states``.
+    """Drafts the ``drafts`` tokens after a start at once, from the target's ``inputs``: indices of ``hidden_states``.
 
-    The norm starts as the target's; embedding and output matrix are the target's and stay.
+    The norm starts as the target's; embedding and output matrix are the target's and fixed.
     """
 
     most_starts = 128
-    """Neighbouring blocks teach much the same, and each costs as much as a block of its own."""
+    """Neighbouring blocks teach much the same, and each costs a full block."""
     _embedding: Tensor
     _unembedding: Tensor
 
@@ -104,7 +104,7 @@ class TrainableDFlash(TrainableHead):
             yield functional.linear(self.norm(chosen), self._unembedding), None
 
     def _blocks(self, tokens: Tensor, starts: Tensor, places: Tensor, past: Sequence[Context]) -> Tensor:
-        """States ``[rows, starts, block, hidden]`` of the blocks behind ``starts [rows, starts]``."""
+        """States ``[rows, starts, block, hidden]`` of the blocks after ``starts [rows, starts]``."""
         roots = tokens.gather(1, (starts + 1).clamp(max=tokens.shape[1] - 1))
         ids = functional.pad(roots[..., None], (0, self.block - 1), value=self.mask).flatten(1)
         x = functional.embedding(ids, self._embedding)

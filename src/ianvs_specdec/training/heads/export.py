@@ -1,4 +1,4 @@
-"""Finished heads as folders in the official formats."""
+"""Trained heads in the official formats."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from ianvs_specdec.training.course import replaced
 from ianvs_specdec.training.heads.dflash import TrainableDFlash
 from ianvs_specdec.training.heads.models import TrainableEagle, TrainableEagle3, TrainableHead, TrainableMedusa
+from ianvs_specdec.training.optimization import replaced
 
 MEDUSA_FILE = "medusa_lm_head.pt"
 
@@ -19,11 +19,11 @@ TARGETS = (
     *("bos_token_id", "eos_token_id", "pad_token_id", "hidden_size", "intermediate_size", "max_position_embeddings"),
     *("num_attention_heads", "num_key_value_heads", "rms_norm_eps", "vocab_size"),
 )
-"""Keys of a configuration that a head has from its target."""
+"""Configuration keys that a head copies from its target."""
 
 
 def head_config(config: Any) -> Any:
-    """A ``LlamaConfig`` of one layer in the shape of the target's layers."""
+    """A ``LlamaConfig`` of one layer with the shape of the target's layers."""
     from transformers import LlamaConfig
 
     rope = _rope(config)
@@ -40,7 +40,7 @@ def head_config(config: Any) -> Any:
 
 
 def _rope(config: Any) -> dict[str, Any]:
-    """Rotary embedding of a configuration, theta included, whichever transformers it comes from."""
+    """Rotary embedding of a configuration, theta included, for any version of transformers."""
     if current := getattr(config, "rope_parameters", None):
         return dict(current)
     scaling = getattr(config, "rope_scaling", None) or {"rope_type": "default"}
@@ -48,13 +48,13 @@ def _rope(config: Any) -> dict[str, Any]:
 
 
 def _scaling(rope: dict[str, Any]) -> dict[str, Any] | None:
-    """The key ``rope_scaling`` of configurations as they were before transformers 5."""
+    """The key ``rope_scaling`` of configurations before transformers 5."""
     scaling = {name: value for name, value in rope.items() if name != "rope_theta"}
     return None if scaling.get("rope_type", "default") == "default" else scaling
 
 
 def write(head: TrainableHead, config: Any, base: str, out: Path) -> None:
-    """The head in bf16 with its config.json as the folder ``out``, which is replaced, complete or not at all."""
+    """Write the head in bf16 with its config.json to the folder ``out``, atomically."""
     tensors = {
         name: value.detach().to("cpu", torch.bfloat16 if value.is_floating_point() else value.dtype).contiguous()
         for name, value in head.state_dict().items()
@@ -68,12 +68,12 @@ def write(head: TrainableHead, config: Any, base: str, out: Path) -> None:
             settings = _dflash(head, config) if isinstance(head, TrainableDFlash) else _eagle(head, config)
         (temporary / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         for file in temporary.iterdir():
-            # safetensors makes its files private; these are ordinary ones.
+            # safetensors creates private files.
             file.chmod(0o644)
 
 
 def _medusa(head: TrainableMedusa, config: Any, base: str) -> dict[str, Any]:
-    """The keys of the official file, and the ones that vLLM wants."""
+    """The keys of the official file, and those that vLLM needs."""
     return {
         "medusa_num_heads": head.heads,
         "medusa_num_layers": head.blocks,
@@ -85,14 +85,14 @@ def _medusa(head: TrainableMedusa, config: Any, base: str) -> dict[str, Any]:
 
 
 def _dflash(head: TrainableDFlash, config: Any) -> dict[str, Any]:
-    """The keys of the authors' files. They count a layer by its output."""
+    """The keys of the authors' files, in which a layer is numbered by its output."""
     read = {"mask_token_id": head.mask, "target_layer_ids": [index - 1 for index in head.inputs]}
     own = {"architectures": ["DFlashDraftModel"], "model_type": "qwen3", "num_hidden_layers": len(head.layers)}
     return {**_llama(config), **own, "attention_bias": False, "block_size": head.block, "dflash_config": read}
 
 
 def _eagle(head: TrainableHead, config: Any) -> dict[str, Any]:
-    """The keys of the official files, and what the kind adds."""
+    """The keys of the official files, and those of the kind."""
     settings = _llama(config)
     if isinstance(head, TrainableEagle):
         return settings | {"bias": False}

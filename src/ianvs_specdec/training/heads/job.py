@@ -1,9 +1,10 @@
-"""The training of one head from the command's options to the finished folder."""
+"""Training of one head, from the command's options to the finished folder and its speed-up."""
 
 from __future__ import annotations
 
 import argparse
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,20 +15,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.progress import Progress
 from ianvs_specdec.common.storage.purpose import check_purpose
+from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine import Target, decode
 from ianvs_specdec.models.templates import DEFAULT_SAMPLING, read_template, with_template_time
 from ianvs_specdec.records.identity import FileDigests, digest
-from ianvs_specdec.training.course import tell
 from ianvs_specdec.training.heads import conversations, dflash, export, loop, models, pool
 from ianvs_specdec.training.heads.conversations import Conversation
-from ianvs_specdec.training.heads.payoff import payoff
 from ianvs_specdec.training.heads.pool import Sample
 from ianvs_specdec.training.heads.teacher import Teacher
+from ianvs_specdec.training.optimization import tell
 
+PLAIN, GOODPUT = "plain", "goodput"
+PROMPTS, TOKENS = 8, 64
+"""Prompts that are decoded after one for warm-up, and maximum tokens of an answer: this takes seconds."""
 STREAM = 512
-"""Conversations of the embedded world that are drawn with one seed."""
+"""Conversations of the embedded world per seed."""
 
 
 def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
@@ -45,7 +51,7 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
     teacher.sampling = with_template_time(options.sampling, read_template(options.model), work)
     layers = teacher.eagle3_layers if options.what in ("eagle3", "dflash") else ()
     if given is not None:
-        given = teacher.asked(given, tell)
+        given = teacher.as_chats(given, tell)
     learned, held_out = _sources(given, options)
     tell(f"asking the model for {len(learned)} conversations to learn from, and for {len(held_out)} that are held out")
     parts = {"to learn from": -(-len(learned) // pool.SHARD), "held out": -(-len(held_out) // pool.SHARD)}
@@ -72,7 +78,7 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
     steps = loop.train(head, samples, unembedding, recipe, work, device=options.device, evaluate=evaluate, report=tell)
     export.write(head, config, options.model.name, options.out)
     tell(f"{options.out}: {options.what} head after {steps} steps")
-    tell(payoff(options.what, options.out, teacher.target, development, teacher.ends))
+    tell(measure_speedup(options.what, options.out, teacher.target, development, teacher.ends))
 
 
 def _head(kind: str, teacher: Teacher, drafts: int, samples: Sequence[Sample]) -> tuple[models.TrainableHead, Any]:
@@ -87,22 +93,21 @@ def _head(kind: str, teacher: Teacher, drafts: int, samples: Sequence[Sample]) -
         return dflash.TrainableDFlash(config, teacher.model, teacher.eagle3_layers, drafts=drafts, mask=mask), config
     if kind == "eagle":
         return models.TrainableEagle(config, embedding, unembedding), config
-    norm, kept = teacher.model.base_model.norm.weight.detach(), _said(samples, len(unembedding))
+    norm, kept = teacher.model.base_model.norm.weight.detach(), _draft_vocabulary(samples, len(unembedding))
     if kept is not None:
-        tell(f"draft vocabulary: the {len(kept)} of {len(unembedding)} tokens that the model has said")
+        tell(f"draft vocabulary: {len(kept)} of {len(unembedding)} tokens, those that the model generated")
     return models.TrainableEagle3(config, embedding, unembedding, norm, kept), config
 
 
-def _said(samples: Sequence[Sample], vocabulary: int) -> Tensor | None:
-    """The ids that the target has said in the samples, for a draft vocabulary; None where they are most of its own, so
-    that the mapping would bring little. Of others a head learns nothing, and they cost as much as these.
-    """
+def _draft_vocabulary(samples: Sequence[Sample], vocabulary: int) -> Tensor | None:
+    """The token ids that the target generated in the samples, as draft vocabulary; None if they are more than half of
+    the target's, so that the mapping would save little. A head learns nothing about others, which cost as much."""
     said = torch.cat([sample.tokens[sample.run > 0] for sample in samples]).unique()
     return said if 2 * len(said) <= vocabulary else None
 
 
 def _claim(work: Path, options: argparse.Namespace) -> None:
-    """Note what the folder is for; refuse one that belongs to another training."""
+    """Record the purpose of the folder; refuse one of another training."""
     work.mkdir(parents=True, exist_ok=True)
     digests = FileDigests(work / "model_files.json")
     purpose = {
@@ -125,3 +130,46 @@ def _sources(
     order = random.Random(options.seed).sample(given, len(given))
     kept = [c for i, c in enumerate(order) if i % conversations.HELD_OUT or len(order) == 1]
     return kept[: options.conversations], order[:: conversations.HELD_OUT][:256]
+
+
+def measure_speedup(kind: str, head: Path, target: Target, samples: Sequence[Sample], ends: Sequence[int]) -> str:
+    """Tokens per second with the head in the folder ``head`` and without it, as a line of text, with the method's
+    default length or with goodput.
+
+    ``samples`` are held-out conversations, ``ends`` the token ids that end an answer.
+    """
+    method = kind if kind in drafters.METHODS else "eagle"
+    used = {PLAIN: "fixed:0", "": drafters.default_length(method), GOODPUT: GOODPUT}
+    with_head = drafters.create(method, {"head": head})
+    contestants = {name: lengths.create(length) for name, length in used.items()}
+    tokens, seconds = dict.fromkeys(used, 0), dict.fromkeys(used, 0.0)
+    prompts = [prompt for sample in samples if (prompt := _prompt(sample))][: PROMPTS + 1]
+    for number, prompt in enumerate(prompts):
+        for name, length in contestants.items():
+            drafter = drafters.create("autoregressive") if name == PLAIN else with_head
+            started = time.perf_counter()
+            done = decode(target, drafter, length, prompt, Sampling(max_tokens=TOKENS), eos_ids=ends)
+            if number:
+                seconds[name] += time.perf_counter() - started
+                tokens[name] += len(done.token_ids)
+    if not all(tokens.values()):
+        return "too few held-out prompts to measure what the head gains: give more conversations with --data"
+    rates = {name: tokens[name] / seconds[name] for name in used}
+    best = max(("", GOODPUT), key=rates.__getitem__)
+    setting = f" and length: {best} ({rates['']:.1f} without that setting)" if best else ""
+    gain = rates[best] / rates[PLAIN]
+    result = (
+        f"{rates[best]:.1f} token/s with the head{setting}, {rates[PLAIN]:.1f} without "
+        f"({gain:.2f}x, {len(prompts) - 1} held-out prompts)"
+    )
+    if gain > 1:
+        return result
+    advice = "repeat the command with a larger --minutes or --tokens, or the model is too small for drafts to pay"
+    return f"{result}: the head does not pay on this machine; {advice}"
+
+
+def _prompt(sample: Sample) -> list[int]:
+    """The tokens before the first answer; for a text without questions its first half."""
+    answered = int((sample.run > 0).nonzero()[0]) if bool((sample.run > 0).any()) else 0
+    ids: list[int] = sample.tokens.tolist()
+    return ids[: answered or len(ids) // 2]

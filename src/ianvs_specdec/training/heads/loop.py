@@ -1,6 +1,6 @@
-"""Training and measuring of a draft head on a pool; checkpoints and resumes.
+"""Training and evaluation of a draft head on a pool of samples, with checkpoints.
 
-As in ``training.lm``: Muon for the matrices and AdamW for the rest, bf16 where the machine multiplies it, a constant
+As in ``training.lm``: Muon for the matrices and AdamW for the rest, bf16 if the machine multiplies it, a constant
 learning rate with a linear decay over the last part.
 """
 
@@ -18,23 +18,23 @@ from torch import Tensor
 from torch.nn import functional
 
 from ianvs_specdec.common.progress import LiveLine
-from ianvs_specdec.training import course
+from ianvs_specdec.training import optimization
 from ianvs_specdec.training.heads.models import TrainableHead
 from ianvs_specdec.training.heads.pool import Batch, Order, Sample, collate
 
 PARTS = 4
 LEAST_STEPS = 100
-"""With fewer a head learns next to nothing: where the budget would not suffice for so many, each is smaller."""
+"""Minimum number of steps to learn anything. If the budget is too short, batches are made smaller."""
 TRIED = 2
-"""Samples whose time tells that of a step."""
+"""Samples that are timed to estimate the duration of a step."""
 
 
 @dataclass(frozen=True)
 class HeadRecipe:
-    """How a head is trained. The budget is ``minutes`` or, where given, ``tokens``: drafts whose loss was computed.
+    """How a head is trained. The budget is ``minutes`` or, if given, ``tokens``: drafts whose loss was computed.
 
     ``steps``: drafts in a row; draft k counts ``discount ** k``. ``feature_weight``: weight of the SmoothL1 loss of
-    predicted features beside the cross-entropy to the target's distribution.
+    predicted features relative to the cross-entropy with the target's distribution.
     """
 
     minutes: float
@@ -49,9 +49,9 @@ class HeadRecipe:
 
 
 def loss_of(head: TrainableHead, batch: Batch, unembedding: Tensor, recipe: HeadRecipe) -> tuple[Tensor, int]:
-    """Summed loss of all drafts in a batch and how many they are."""
+    """Summed loss of all drafts in a batch, and their number."""
     total = torch.zeros((), device=batch.tokens.device)
-    with course.autocast(batch.tokens.device.type):
+    with optimization.autocast(batch.tokens.device.type):
         for step, (logits, feature) in enumerate(head.drafts(batch)):
             valid = batch.valid[step]
             wanted = batch.at(batch.features, step + 1)[valid]
@@ -66,9 +66,8 @@ def loss_of(head: TrainableHead, batch: Batch, unembedding: Tensor, recipe: Head
 
 @torch.inference_mode()
 def accepted_length(head: TrainableHead, samples: Sequence[Sample], steps: int, device: str) -> dict[str, float]:
-    """Mean accepted length (tau: tokens per verification, prefill not counted) of greedy chains of ``steps`` drafts on
-    the samples, by group: what decoding them would give, worked out from all drafts at once.
-    """
+    """Mean accepted length (tau: tokens per verification, without prefill) of greedy chains of ``steps`` drafts on the
+    samples, by group: what decoding them would give, computed from all drafts at once."""
     emitted: dict[str, int] = defaultdict(int)
     verified: dict[str, int] = defaultdict(int)
     order = sorted(range(len(samples)), key=lambda i: len(samples[i].starts))
@@ -76,7 +75,7 @@ def accepted_length(head: TrainableHead, samples: Sequence[Sample], steps: int, 
         chosen = [samples[i] for i in order[first : first + 32]]
         batch = collate(chosen, steps, device)
         right = torch.zeros_like(batch.valid)
-        with course.autocast(batch.tokens.device.type):
+        with optimization.autocast(batch.tokens.device.type):
             for step, (logits, _) in enumerate(head.drafts(batch)):
                 valid, best = batch.valid[step], logits.argmax(-1)
                 drafted = best if head.kept is None else head.kept[best]
@@ -92,7 +91,7 @@ def accepted_length(head: TrainableHead, samples: Sequence[Sample], steps: int, 
 
 
 def _walk(sample: Sample, accepted: dict[int, int]) -> list[tuple[int, int]]:
-    """(tokens after the first, verifications) of each answer, given how many drafts are accepted at each start."""
+    """(tokens after the first, verifications) of each answer, given the number of accepted drafts at each start."""
     run = sample.run.tolist()
     walks = []
     for begin in (i for i in range(1, len(run)) if run[i] > 1 and (i == 1 or not run[i - 1])):
@@ -117,20 +116,20 @@ def train(
 ) -> int:
     """Train ``head`` until the budget is used up; returns the steps of all runs. ``unembedding [drafted, hidden]``.
 
-    ``work`` receives ``checkpoint.pt`` (head, optimizers, step, seconds and drafts so far) every minute; a later call
-    with the same folder, samples and recipe goes on from there. ``evaluate`` is asked for a line of results as often.
+    ``work`` receives ``checkpoint.pt`` (head, optimizers, step, seconds and drafts so far) every minute, from which a
+    later call with the same samples and recipe resumes. ``evaluate`` returns a line of results as often.
     """
     work.mkdir(parents=True, exist_ok=True)
     head.to(device)
-    unembedding = unembedding.to(device, course.compute_dtype(device))
+    unembedding = unembedding.to(device, optimization.compute_dtype(device))
     optimizers = _optimizers(head)
     state: dict[str, Any] = {"step": 0, "seconds": 0.0, "tokens": 0}
-    if saved := course.saved(work, device):
+    if saved := optimization.saved(work, device):
         state = saved["state"]
-        course.restore(saved, "head", head, optimizers)
+        optimization.restore(saved, "head", head, optimizers)
         report(f"resuming at step {state['step']}, {state['seconds'] / 60:.1f} min spent")
 
-    # A run that goes on with the same budget sees the same batches.
+    # A resumed run with the same budget sees the same batches.
     if state.get("budget") != (budget := [recipe.minutes, recipe.tokens]):
         state |= {"budget": budget, "rows": _rows(head, samples, unembedding, recipe, device)}
     if (rows := int(state["rows"])) < recipe.rows:
@@ -139,23 +138,23 @@ def train(
     last_save, smooth, live = time.monotonic(), 0.0, LiveLine()
     while (progress := _progress(state, recipe)) < 1:
         started = time.monotonic()
-        course.set_rate(optimizers, recipe.learning_rate, progress, recipe.decay)
+        optimization.set_rate(optimizers, recipe.learning_rate, progress, recipe.decay)
         parts = [[samples[i] for i in part] for part in order.step(state["step"])]
         generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + state["step"])
         total, drafts = _gradients(head, parts, unembedding, recipe, device, generator)
-        course.update(optimizers, head.parameters())
+        optimization.update(optimizers, head.parameters())
         state["step"] += 1
         state["tokens"] += drafts
         state["seconds"] += time.monotonic() - started
         smooth = total / drafts if not smooth else 0.95 * smooth + 0.05 * total / drafts
-        left = course.left(state, _progress(state, recipe))
+        left = optimization.left(state, _progress(state, recipe))
         live.at(progress, f"step {state['step']}, loss {smooth:.4f}, {left} left")
-        if time.monotonic() - last_save > course.CHECKPOINT_SECONDS:
-            course.save(work, "head", head, optimizers, state)
+        if time.monotonic() - last_save > optimization.CHECKPOINT_SECONDS:
+            optimization.save(work, "head", head, optimizers, state)
             report(f"step {state['step']} loss {smooth:.4f}, {left} left | {evaluate(head)}")
             last_save = time.monotonic()
     live.close()
-    course.save(work, "head", head, optimizers, state)
+    optimization.save(work, "head", head, optimizers, state)
     report(f"done: {state['step']} steps, {state['seconds'] / 60:.1f} min, loss {smooth:.4f} | {evaluate(head)}")
     return int(state["step"])
 
@@ -168,7 +167,7 @@ def _gradients(
     device: str,
     generator: torch.Generator,
 ) -> tuple[float, int]:
-    """Leave with the parameters the mean gradient of all drafts; returns their summed loss and how many they are."""
+    """Set the mean gradient of all drafts. Returns their summed loss and their number."""
     total, drafts = 0.0, 0
     for part in parts:
         batch = collate(part, recipe.steps, device, head.most_starts, generator)
@@ -181,20 +180,19 @@ def _gradients(
 
 
 def _rows(head: TrainableHead, samples: Sequence[Sample], unembedding: Tensor, recipe: HeadRecipe, device: str) -> int:
-    """How many samples a step may have so that the minutes suffice for enough steps. A budget in tokens is the same
-    training on every machine, and stays it.
-    """
+    """Samples per step such that the minutes suffice for enough steps. A budget in tokens gives the same training on
+    every machine."""
     if recipe.tokens is not None:
         return recipe.rows
-    tried = sorted(samples, key=lambda sample: len(sample.starts))[len(samples) // 2 :][:TRIED]
+    timed = sorted(samples, key=lambda sample: len(sample.starts))[len(samples) // 2 :][:TRIED]
     spent = 0.0
-    # The first time includes what is done once only.
+    # The first pass includes one-time work.
     for _ in range(2):
         started = time.monotonic()
-        loss_of(head, collate(tried, recipe.steps, device, head.most_starts), unembedding, recipe)[0].backward()
+        loss_of(head, collate(timed, recipe.steps, device, head.most_starts), unembedding, recipe)[0].backward()
         head.zero_grad(set_to_none=True)
         spent = time.monotonic() - started
-    return max(1, min(recipe.rows, int(60 * recipe.minutes / LEAST_STEPS / max(spent / len(tried), 1e-9))))
+    return max(1, min(recipe.rows, int(60 * recipe.minutes / LEAST_STEPS / max(spent / len(timed), 1e-9))))
 
 
 def _progress(state: dict[str, Any], recipe: HeadRecipe) -> float:
@@ -204,9 +202,9 @@ def _progress(state: dict[str, Any], recipe: HeadRecipe) -> float:
 
 
 def _optimizers(head: TrainableHead) -> list[torch.optim.Optimizer]:
-    """Muon for what is a matrix inside, AdamW for norms, biases and output matrices."""
+    """Muon for inner matrices, AdamW for norms, biases and output matrices."""
     outputs = {id(parameter) for parameter in head.output_matrices()}
     trained = [parameter for parameter in head.parameters() if parameter.requires_grad]
     matrices = [p for p in trained if p.ndim == 2 and id(p) not in outputs]
     others = [p for p in trained if p.ndim != 2 or id(p) in outputs]
-    return course.optimizers(matrices, others)
+    return optimization.optimizers(matrices, others)

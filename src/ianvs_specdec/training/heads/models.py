@@ -1,8 +1,8 @@
-"""The heads as modules whose state dicts are the official checkpoints (parameters and buffers of the same names).
+"""Heads as modules whose state dicts are the official checkpoints (parameters and buffers of the same names).
 
 Each computes, for every start in a batch, the logits of ``steps`` drafts in a row as at inference: after the first, an
 EAGLE head reads its own outputs instead of the target's features ("training-time test" of EAGLE-3, arXiv 2503.01840;
-HASS, arXiv 2408.15766). The tokens between are the target's: drafts past a wrong one are not looked at anyway.
+HASS, arXiv 2408.15766). The tokens between are the target's, since drafts after a wrong one do not matter.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRotaryEmbedd
 from ianvs_specdec.training.heads.pool import Batch
 
 Draft = tuple[Tensor, Tensor | None]
-"""Logits [chosen starts, vocabulary] of one draft, and the feature that the head predicts beside it, if it does."""
+"""Logits ``[selected starts, vocabulary]`` of one draft, and the head's predicted feature, if any."""
 
 
 class TrainableHead(nn.Module):
     """``kept``: the target's token ids that the head can draft, ascending, None = all; its logits are theirs.
-    ``most_starts`` of a sample are learned from in a step, None = all.
-    """
+    ``most_starts`` of a sample are used per step, None = all."""
 
     most_starts: int | None = None
     kept: Tensor | None
@@ -36,12 +35,11 @@ class TrainableHead(nn.Module):
 
     @abstractmethod
     def drafts(self, batch: Batch) -> Iterator[Draft]:
-        """Draft after draft, one for each row of ``batch.valid``, at the starts that are valid there; no more where no
-        start is, nor after that.
-        """
+        """Drafts in order, one per row of ``batch.valid``, at the starts that are valid there; ends at the first row
+        without any."""
 
     def output_matrices(self) -> list[Tensor]:
-        """The parameters, shape ``[vocabulary, hidden]``, that make logits."""
+        """The parameters ``[vocabulary, hidden]`` that compute logits."""
         return []
 
 
@@ -75,8 +73,7 @@ class Attention(nn.Module):
         chain: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
         """Attention of one position per start to the ``past`` up to the start (``seen``, bool ``[rows, starts,
-        positions]``) and to the start's own ``chain`` of drafts ``[rows, kv heads, starts, drafts, size]``.
-        """
+        positions]``) and to the start's own ``chain`` of drafts ``[rows, kv heads, starts, drafts, size]``."""
         rows, starts, _ = x.shape
         query = rotate(self.q_proj(x).view(rows, starts, self.heads, self.size).transpose(1, 2), rotary)
         query = query.view(rows, self.kv_heads, -1, starts, self.size) * self.size**-0.5
@@ -110,7 +107,7 @@ class HeadLayer(nn.Module):
 
 
 class _AnyEagle(TrainableHead):
-    """What the two kinds of EAGLE head share: the chain of drafts through one decoder layer."""
+    """Common base of both kinds of EAGLE head: the chain of drafts through one decoder layer."""
 
     def __init__(self, config: Any, kept: Tensor | None = None) -> None:
         super().__init__(kept)
@@ -162,7 +159,7 @@ class _AnyEagle(TrainableHead):
 class TrainableEagle(_AnyEagle):
     """EAGLE and EAGLE-2 (arXiv 2401.15077, 2406.16858): predicts the target's next feature; the target unembeds it.
 
-    ``fc`` has no bias. The layer starts by adding nothing to what ``fc`` gives it.
+    ``fc`` has no bias. The layer starts as the identity after ``fc``.
     """
 
     _unembedding: Tensor
@@ -198,7 +195,7 @@ class TrainableEagle(_AnyEagle):
 
 
 class TrainableEagle3(_AnyEagle):
-    """EAGLE-3 (arXiv 2503.01840): reads three layers of the target, has an output matrix of its own.
+    """EAGLE-3 (arXiv 2503.01840): reads three layers of the target, has its own output matrix.
 
     Norm and output matrix start as the target's. ``kept`` are the ids of the draft vocabulary, None = the target's.
     """
@@ -257,7 +254,7 @@ class _Residual(nn.Module):
 
 
 class TrainableMedusa(TrainableHead):
-    """Medusa (arXiv 2401.10774): head i guesses the token i + 2 after the target's last hidden state.
+    """Medusa (arXiv 2401.10774): head i predicts the token i + 2 after the target's last hidden state.
 
     Children are named "0", "1", ... as in the official files. Heads start as the target's own output matrix.
     """
@@ -273,7 +270,7 @@ class TrainableMedusa(TrainableHead):
 
     def drafts(self, batch: Batch) -> Iterator[Draft]:
         features = batch.at(batch.features, 0)
-        # Head i guesses from the feature that chose the root: the one at the start.
+        # Head i reads the feature that selected the root: the one at the start.
         for head, valid in zip(self.children(), batch.valid, strict=False):
             yield head(features[valid]), None
 
@@ -282,7 +279,7 @@ class TrainableMedusa(TrainableHead):
 
 
 def quiet(layer: HeadLayer) -> None:
-    """Let a layer begin by adding nothing to its residual stream."""
+    """Initialize a layer as the identity: it adds nothing to its residual stream."""
     for parameter in layer.parameters():
         if parameter.ndim == 2:
             nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)

@@ -1,7 +1,7 @@
-"""The pool: conversations as the target itself would have them, with the target's features at every position.
+"""Training samples of heads: conversations in the target's own words, with its features at every position.
 
-The target's forward costs far more than a head, so it is run once for each conversation, and the head sees the result
-several times. Made in shards that are written to disk as they are finished: an interrupted run goes on with the next.
+The target's forward pass costs far more than a head's, so it is run once per conversation, and the head is trained on
+the result several times. Samples are stored in shards, so that an interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from ianvs_specdec.common.storage.atomic import replacing
 from ianvs_specdec.training.heads.conversations import Conversation
 
 SHARD = 32
-"""Conversations: few, since on a CPU an answer takes seconds."""
+"""Conversations per shard: few, since on a CPU an answer takes seconds."""
 STORED = ("tokens", "features", "layers", "run")
-"""What a shard holds of each sample."""
+"""Stored fields of each sample."""
 
 
 @dataclass
 class Sample:
     """One sequence: ``tokens [length]``, ``features [length, hidden]`` (the target's last hidden state after the final
-    norm), ``layers [length, 3 * hidden]`` (inputs of three of its layers; no columns where not asked for) and ``run
-    [length]``, how many tokens from here on, without a gap, the target has said itself.
-    """
+    norm), ``layers [length, 3 * hidden]`` (inputs of three of its layers; no columns if not requested) and ``run
+    [length]``, the number of consecutive tokens from here on that the target generated."""
 
     tokens: Tensor
     features: Tensor
@@ -40,7 +39,7 @@ class Sample:
 
     @property
     def starts(self) -> Tensor:
-        """Positions s from which a draft can start: token s+1 has just been decided, token s+2 is to be guessed."""
+        """Positions s from which a draft can start: token s+1 is known, token s+2 is to be predicted."""
         return (self.run[1:] >= 2).nonzero().flatten()
 
 
@@ -55,10 +54,9 @@ def runs_of(spoken: Sequence[bool]) -> Tensor:
 
 @dataclass
 class Batch:
-    """Samples padded to one length. ``starts [rows, starts]`` as in ``Sample``; draft k of a start is token ``start +
-    k + 2``, and ``valid [steps, rows, starts]`` says where the target has said it without interruption since the start.
-    Starts of long chains come first, so that draft k concerns the first ``widths[k]`` alone.
-    """
+    """Samples padded to one length. ``starts [rows, starts]`` as in ``Sample``; draft k of a start is token ``start + k
+    + 2``, and ``valid [steps, rows, starts]`` marks where the target generated everything since the start. Starts are
+    sorted by run length, so that draft k uses only the first ``widths[k]``."""
 
     tokens: Tensor
     features: Tensor
@@ -81,7 +79,7 @@ def collate(
     most: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Batch:
-    """One batch of the samples, for drafts of ``steps`` tokens, with at most ``most`` starts of each, at random."""
+    """A batch of the samples, for drafts of ``steps`` tokens, with at most ``most`` random starts of each."""
     length = max(len(sample.tokens) for sample in samples)
     starts = pad_sequence([sample.starts for sample in samples], batch_first=True, padding_value=length)
     run = pad(pad_sequence([sample.run for sample in samples], batch_first=True), (0, 2))
@@ -102,7 +100,7 @@ def collate(
 
 
 def save_shard(path: Path, samples: Sequence[Sample]) -> None:
-    """Write samples, complete or not at all."""
+    """Write samples atomically."""
     parts = {
         "lengths": torch.tensor([len(sample.tokens) for sample in samples]),
         **{name: torch.cat([getattr(sample, name) for sample in samples]) for name in STORED},
@@ -122,8 +120,8 @@ Make = Callable[[Sequence[Conversation]], list[Sample]]
 
 
 def fill(folder: Path, conversations: Sequence[Conversation], make: Make, done: Callable[[bool], None]) -> list[Sample]:
-    """The samples in which a draft can start; ``make`` is asked for those that are not in ``folder`` yet. ``done`` is
-    called for each shard with whether it was there."""
+    """The samples in which a draft can start; ``make`` creates those that are not in ``folder`` yet. ``done`` is called
+    for each shard with whether it existed."""
     folder.mkdir(parents=True, exist_ok=True)
     samples: list[Sample] = []
     for first in range(0, len(conversations), SHARD):
@@ -132,14 +130,14 @@ def fill(folder: Path, conversations: Sequence[Conversation], make: Make, done: 
         if not (had := path.exists()):
             save_shard(path, make(shard))
         done(had)
-        samples += [replace(one, group=asked.group) for one, asked in zip(load_shard(path), shard, strict=True)]
+        samples += [replace(sample, group=given.group) for sample, given in zip(load_shard(path), shard, strict=True)]
     return [sample for sample in samples if len(sample.starts)]
 
 
 class Order:
-    """Which samples each training step sees: epochs in random order, the same for the same seed.
+    """The samples of each training step: epochs in random order, reproducible by seed.
 
-    A step's samples come in parts of similar size, so that little of a padded batch is padding.
+    A step's samples are split into parts of similar size, so that batches have little padding.
     """
 
     def __init__(self, sizes: Sequence[int], *, rows: int, parts: int, seed: int) -> None:

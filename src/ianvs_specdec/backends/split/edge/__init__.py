@@ -1,1 +1,1 @@
-"""The edge: it drafts, and has a verifier far away decide."""
+"""The edge, which drafts for a remote verifier."""

@@ -1,1 +1,1 @@
-"""The layers of a model in two places: the edge computes the lower ones, a verifier the others."""
+"""Sliced models: the edge computes the lower layers, a verifier the others."""

@@ -52,7 +52,7 @@ class SlicedSpecDecLLM(EngineLLM):
         if given.cut == "auto" and given.states != "float32":
             reason = f"cut: with states {given.states} answers depend on the cut, which auto measures: name a number"
             raise UserError(reason, key="cut")
-        self._shared = {name: value for name, value in given.given().items() if name in ENGINE_OPTIONS}
+        self._shared = {name: value for name, value in given.explicit().items() if name in ENGINE_OPTIONS}
         self._upper = VerifierModel(model, self._shared, {})
         self._link = link_options(given.link)
         self._cloud: Cloud | None = None
@@ -149,7 +149,7 @@ class SlicedSpecDecLLM(EngineLLM):
         made: Any = request()
         cloud, total = self._cloud, self._target.total
         assert cloud is not None
-        before, messages = cloud.bytes(), (total.up, total.down)
+        before, rows = cloud.bytes(), total.rows
         try:
             decoded = super()._run(lambda: made)
         except AnswerError as error:
@@ -157,17 +157,16 @@ class SlicedSpecDecLLM(EngineLLM):
                 cloud.check()
             raise
         counts, trace = made.sequence.counts, decoded.trace
-        # Bytes at the link, shared among concurrent answers in proportion to their messages.
-        up, down = (now - then for now, then in zip(cloud.bytes(), before, strict=True))
-        trace.bytes_up = round(up * counts.up / (total.up - messages[0]))
-        trace.bytes_down = round(down * counts.down / (total.down - messages[1]))
-        rounds, drafted = len(trace.steps), trace.drafting or 0.0
+        # Bytes at the link, shared among concurrent answers in proportion to rows.
+        share = counts.rows / (total.rows - rows)
+        passed = (round(share * (now - then)) for now, then in zip(cloud.bytes(), before, strict=True))
+        trace.bytes_up, trace.bytes_down = passed
         none = dict.fromkeys(("hidden", "ahead", "hits", "streamed", "alone"), 0)
         trace.split = SplitTrace(
-            rounds=rounds,
+            rounds=len(trace.steps),
             in_flight=1,
-            waits=rounds,
-            drafting=drafted + counts.edge,
+            waits=len(trace.steps),
+            drafting=(trace.drafting or 0.0) + counts.edge,
             breaks=counts.breaks,
             lost=counts.lost,
             prefill=counts.prefill,

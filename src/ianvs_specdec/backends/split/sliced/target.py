@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ianvs_specdec.backends.split.edge.connection import FRAME_BYTES, Connection, Stream, StreamBroken, refusal
+from ianvs_specdec.backends.split.edge.connection import Connection, Stream, StreamBroken, refusal
 from ianvs_specdec.backends.split.edge.session import recover
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling
@@ -32,12 +32,11 @@ PAUSE = 0.02
 class AnswerCosts:
     """Costs of an answer; shared ones are divided in proportion to rows.
 
-    ``up``, ``down``: bytes of messages with gRPC's prefix. ``edge``, ``work``: seconds of computation on edge and
-    verifier after the first token; ``prefill``: the verifier's before it. ``lost``: seconds without a stream.
+    ``rows``: sent hidden states. ``edge``, ``work``: seconds of computation on edge and verifier after the first token;
+    ``prefill``: the verifier's before it. ``lost``: seconds without a stream.
     """
 
-    up: float = 0.0
-    down: float = 0.0
+    rows: float = 0.0
     edge: float = 0.0
     prefill: float = 0.0
     work: float = 0.0
@@ -211,9 +210,8 @@ class SlicedTarget:
         assert self._stream is not None
         message.ended[:] = self._ended
         self._ended.clear()
-        up = pb.Up(slice=message)
-        self._stream.send(up)
-        self._share(parts, up=up.ByteSize() + FRAME_BYTES)
+        self._stream.send(pb.Up(slice=message))
+        self._share(parts, rows=sum(len(piece.tokens) for _, piece in parts))
 
     def _chosen(self, parts: Sequence[tuple[SlicedSequence, StepInput]], stream: Stream, wanted: int) -> list[int]:
         down = stream.receive(patience=self._left)
@@ -223,7 +221,7 @@ class SlicedTarget:
         chosen = down.chosen
         if len(chosen.tokens) != wanted or max(chosen.tokens) >= self.vocabulary:
             raise AnswerError("the verifier sent invalid tokens: use the same version on both sides")
-        self._share(parts, down=down.ByteSize() + FRAME_BYTES, work=chosen.micros / MICROS)
+        self._share(parts, work=chosen.micros / MICROS)
         return list(chosen.tokens)
 
     def _share(self, parts: Sequence[tuple[SlicedSequence, StepInput]], **amounts: float) -> None:

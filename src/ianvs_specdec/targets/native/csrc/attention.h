@@ -1,7 +1,7 @@
 // Attention of a few queries that share their keys: rows of one sequence, and the query heads of one key head.
 //
-// A row attends to the committed positions and its own ancestors in the tree. Scores are in the order of positions, as if
-// the path had been decoded token by token, and so is every sum.
+// A row attends to the committed positions and its own ancestors in the tree. Scores and sums are in the order of
+// positions, as if the path had been decoded token by token.
 #pragma once
 
 #include <algorithm>

@@ -10,8 +10,8 @@ namespace SPECDEC_VARIANT {
 
 namespace {
 
-// Every thread calls `run`. A thread's share of a phase is rows, columns of a product or units of attention; where the
-// next phase reads what others wrote, all wait for each other.
+// Every thread calls `run`. A thread's share of a phase are rows, columns of a product or units of attention. There is
+// a barrier before a phase that reads the results of others.
 class Computation {
  public:
   Computation(Model &model, const specdec_step &step, const Plan &plan, int threads)
@@ -231,7 +231,7 @@ class Computation {
     });
     sync();
     for (int64_t expert = 0; expert < experts; expert++) {
-      // Calls `work` with this thread's rows of the expert, and which of its rows each is; returns how many it has.
+      // Calls `work` with this thread's rows of the expert and their indices; returns the number of its rows.
       const auto own = [&](auto work) {
         int64_t found = 0;
         for (int64_t row = 0; row < count; row++) {

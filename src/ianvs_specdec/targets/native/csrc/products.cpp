@@ -18,7 +18,7 @@ using Bf16Product = FloatProduct<AsBf16Pairs>;
 using Bf16Product = FloatProduct<AsBf16>;
 #endif
 
-// Calls `use` with the class that computes products of this kind.
+// Calls `use` with the class of this kind.
 template <class Use>
 auto with(Kind kind, Use use) {
     switch (kind) {
@@ -30,7 +30,7 @@ auto with(Kind kind, Use use) {
     }
 }
 
-// `to` [in]: a row of a weight in float32.
+// Converts a row of a weight to float32, `to` [in].
 void widen_row(Kind source, const void* weight, int64_t row, int64_t in, float* to) {
     if (source == Kind::f32) {
         memcpy(to, (const float*)weight + row * in, in * 4);

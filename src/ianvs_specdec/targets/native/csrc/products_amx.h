@@ -40,7 +40,7 @@ constexpr TileConfig kTileConfig = {1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, 
 // During its lifetime, this thread's eight tiles have 16 rows of 64 bytes each.
 struct Tiles {
     Tiles() {
-        // GCC does not know that loading a tile reads memory: what was written before has to be there.
+        // GCC does not know that loading a tile reads memory: earlier writes must be complete.
         __asm__ volatile("" ::: "memory");
         _tile_loadconfig(&kTileConfig);
     }
@@ -75,7 +75,7 @@ inline void tile_by_four(const unsigned char* weight, const unsigned char* x, in
     _tile_stored(3, sums + 3 * kTileColumns, kAcross);
 }
 
-// sums [32, 64] of two tiles of rows, of which columns 0 to 31 are written. `first`: nothing has read the strip yet.
+// sums [32, 64] of two tiles of rows, of which columns 0 to 31 are written. `first`: the strip has not been read yet.
 template <bool first>
 inline void two_by_two(const unsigned char* weight, const unsigned char* x, int64_t stride, int64_t steps,
                        float* sums) {

@@ -1,4 +1,4 @@
-// Products with weights kept as floating-point numbers. An output is one sum in float32, in the order of the inputs.
+// Products with floating-point weights. An output is one float32 sum in the order of the inputs.
 #pragma once
 
 #include "products_layout.h"
@@ -7,8 +7,8 @@
 namespace SPECDEC_VARIANT {
 namespace {
 
-// How a weight is kept: the inputs and bytes of a lane, the type of the activations that it meets, and how the products
-// of a vector of weights with one row's activations are added to that row's sums, in so many passes.
+// Format of a weight: inputs and bytes per lane, type of the activations, number of passes, and the operation that adds
+// the products of a vector of weights with a row's activations to that row's sums.
 struct AsF32 {
     using Activation = float;
     using Operand = Floats;
@@ -22,7 +22,7 @@ struct AsF16 : AsF32 {
     static Operand operand(const unsigned char* from, int) { return from_f16(load<Halves>(from)); }
 };
 
-// Pairs of inputs in a lane, as instructions for bfloat16 want them; apart again by one operation each.
+// Pairs of inputs per lane, the operands of bfloat16 instructions; one operation each separates them.
 struct AsBf16 : AsF32 {
     static constexpr int kInputs = 2, kPasses = 2;
     static Operand operand(const unsigned char* from, int pass) {
@@ -56,7 +56,7 @@ __attribute__((always_inline)) inline void float_add(const unsigned char* weight
     sum = Weight::add(sum, w[At::kPlace], x + At::kRow * ldx + pass);
 }
 
-// R rows times V vectors of one strip. Every sum has its own register, so that it runs through the inputs in order.
+// R rows times V vectors of one strip. Every sum has its own register and adds the inputs in order.
 template <class Weight, int R, int V, int... Each>
 __attribute__((noinline)) void float_block(std::integer_sequence<int, Each...>, const unsigned char* weight,
                                            const typename Weight::Activation* x, int64_t ldx, int64_t depth,
@@ -93,7 +93,7 @@ constexpr int kFloatRows = 12;
 constexpr int kFloatRows = 6;
 #endif
 
-// `unread`: the strip's bytes that nothing has read yet, all or 0.
+// `unread`: bytes of the strip that have not been read yet, all or 0.
 template <class Weight, int R>
 void float_rows(int64_t rows, const unsigned char* weight, const typename Weight::Activation* x, int64_t ldx,
                 int64_t depth, const float* bias, float* y, int64_t ldy, int64_t left, bool add, int64_t unread) {

@@ -1,11 +1,11 @@
-// Products with weights kept as integers of 8 or 4 bits. Groups of 32 inputs have one scale, of weights and of
-// activations, as in llama.cpp's q8_0 and q4_0.
+// Products with 8-bit or 4-bit integer weights. Weights and activations have one scale per group of 32 inputs, as in
+// llama.cpp's q8_0 and q4_0.
 //
-// Sums within a group are exact, so a processor may add in any order. Groups are added as floats in the inputs' order.
+// Sums within a group are exact, in any order. Groups are added as floats in the order of the inputs.
 //
-// A group of a strip: 8 quads (of 4 inputs) x 64 outputs x 4 unsigned bytes, then 64 scales in bfloat16. Of 4 bits, a
-// byte has the quad q in its lower and the quad q + 4 in its upper half. Weights are moved up by `kOffset` to be
-// unsigned, as the instructions want them. A row's sums begin with what takes this back.
+// A group of a strip: 8 quads (of 4 inputs) x 64 outputs x 4 unsigned bytes, then 64 scales in bfloat16. With 4 bits, a
+// byte has quad q in its lower and quad q + 4 in its upper half. Weights are shifted by `kOffset`, since the
+// instructions need unsigned numbers; the initial value of a row's sums compensates this.
 #pragma once
 
 #include "products_layout.h"
@@ -16,7 +16,7 @@ namespace {
 constexpr int kGroup = 32;               // inputs with one scale
 constexpr int kQuads = kGroup / 4;       // a lane of 32 bits holds 4 inputs
 constexpr int kScaleBytes = kStrip * 2;  // of a group
-constexpr float kSmallest = 1e-30f;      // a group's largest number from which its inverse is surely finite
+constexpr float kSmallest = 1e-30f;      // minimum of a group's largest number, so that its inverse is finite
 
 // The weights in a byte, the range of the integers, and the bytes of a group.
 struct AsInt8 {
@@ -29,7 +29,7 @@ struct AsInt4 {
     static constexpr int64_t kBytes = kGroup * kStrip / 2;
 };
 
-// A row of activations: `depth` integers, then for each group its scale and the beginning of its sums.
+// A row of activations: `depth` integers, then for each group its scale and the initial value of its sums.
 struct IntRow {
     const int8_t* integers;
     const float* scales;
@@ -76,7 +76,7 @@ inline void group_sums(const unsigned char* weight, const IntRow (&x)[R], int64_
 
 #else
 
-// Adds products of neighbours to sums of 16 bits. The weights are nibbles: 8 times 2 * 15 * 127 stay below 2 ** 15.
+// Adds products of neighbours in 16 bits. The weights are nibbles: 8 times 2 * 15 * 127 stays below 2 ** 15.
 inline Shorts pair_sums(Shorts sums, Words nibbles, Ints quad) {
 #if defined(__AVX512BW__)
     return sums + (Shorts)_mm512_maddubs_epi16((__m512i)nibbles, (__m512i)quad);
@@ -165,7 +165,7 @@ constexpr int kIntRows = 4;
 constexpr int int_vectors(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 #endif
 
-// `unread`: the strip's bytes that nothing has read yet, all or 0.
+// `unread`: bytes of the strip that have not been read yet, all or 0.
 template <class Weight, int R>
 void int_rows(int64_t rows, const unsigned char* weight, const unsigned char* scratch, int64_t row_bytes, int64_t depth,
               const float* bias, float* y, int64_t ldy, int64_t left, bool add, int64_t unread) {

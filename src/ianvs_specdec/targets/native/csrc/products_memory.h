@@ -1,8 +1,7 @@
-// Memory for packed weights, in huge pages where the system lends them. A step reads every weight once. With pages of
-// 4 KB that costs a search in the page tables for every 64 cache lines.
+// Memory for packed weights, in huge pages if available. A step reads every weight once; with pages of 4 KB that
+// takes a page walk for every 64 cache lines.
 //
-// Small weights share chunks of the size of a huge page, others have a chunk of their own. A chunk begins with its
-// header.
+// Small weights share chunks of the size of a huge page, others have separate chunks. A chunk begins with its header.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,7 @@ struct alignas(64) Chunk {
 };
 
 struct Arena {
-    Chunk* open = nullptr;  // takes further blocks
+    Chunk* open = nullptr;  // has room for further blocks
     char locked = 0;
 
     void lock() {
@@ -39,7 +38,7 @@ inline Chunk* chunk_new(int64_t bytes) {
     Chunk* chunk = (Chunk*)aligned_alloc(kHugePage, size);
     if (!chunk) return nullptr;
 #if defined(MADV_HUGEPAGE)
-    // Of a chunk with one block, the last huge page would be mostly empty.
+    // The last huge page of a chunk with one block would be mostly empty.
     const int64_t full = (bytes + (int64_t)sizeof(Chunk)) / kHugePage * kHugePage;
     madvise(chunk, full > 0 ? full : kHugePage, MADV_HUGEPAGE);
 #endif
@@ -47,7 +46,7 @@ inline Chunk* chunk_new(int64_t bytes) {
     return chunk;
 }
 
-// A block aligned to 64 bytes; nullptr if memory is short.
+// A block aligned to 64 bytes; nullptr: out of memory.
 inline void* block_new(int64_t bytes) {
     bytes = (bytes + 63) / 64 * 64;
     arena.lock();

@@ -1,4 +1,4 @@
-// Rounding of weights and activations to integers with one scale a group, see products_int.h.
+// Rounding of weights and activations to integers with one scale per group: see products_int.h.
 #pragma once
 
 #include "products_int.h"
@@ -13,7 +13,7 @@ inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
 
 inline Floats magnitude(Floats values) { return bits<Floats>(bits<Words>(values) & 0x7fffffffu); }
 
-// To the nearest integer, ties to even, of products below 2 ** 22: there a float's last digit is one.
+// Rounds numbers below 2 ** 22 to the nearest integer, ties to even: with the addend a float's last bit is 1.
 inline Ints nearest(Floats values, Floats factors) {
     const float ones = 0x1.8p23f;
     return bits<Ints>(fma(values, factors, splat(ones))) - bits<int32_t>(ones);
@@ -24,7 +24,7 @@ inline Ints clamped(Ints values, int32_t least, int32_t most) {
     return values > most ? splat(most) : values;
 }
 
-// All lanes brought together by halves, which has fewer steps that wait for each other than one lane after the other.
+// Reduces all lanes by halves, with fewer dependent steps than lane by lane.
 template <class Element, class Vector, class Join>
 inline Element joined(Vector vector, Join join) {
     Element lanes[kLanes];
@@ -53,7 +53,7 @@ inline float round_group(const float* from, int8_t* to, int32_t& total) {
     return largest * (1.f / AsInt8::kLargest);
 }
 
-// The scales of one group each of as many outputs as a vector has lanes; `values` [inputs][outputs].
+// Scales of one group for each output of a vector; `values` [inputs][outputs].
 using OutputGroups = Floats[kGroup];
 
 inline Floats scales_of(const OutputGroups& values, AsInt8) {  // the largest weight becomes the largest integer
@@ -62,7 +62,7 @@ inline Floats scales_of(const OutputGroups& values, AsInt8) {  // the largest we
     return most / (float)AsInt8::kLargest;
 }
 
-// Scales about that with which the largest weight becomes -8 are tried. The one that leaves the least error is kept.
+// Tries scales near the one that maps the largest weight to -8, and keeps the one with the least error.
 inline Floats scales_of(const OutputGroups& values, AsInt4) {
     constexpr int kTries = 4;       // on either side
     constexpr float kStep = 0.2f;   // of an integer, from one try to the next
@@ -80,7 +80,7 @@ inline Floats scales_of(const OutputGroups& values, AsInt4) {
             products = fma(whole, value, products);
             squares = fma(whole, whole, squares);
         }
-        // The scale of the least squares for these integers, and what it explains of the weights' squares.
+        // The least-squares scale for these integers, and the explained part of the weights' squares.
         const Floats least = squares > 0 ? products / squares : Floats{};
         const Floats explained = products * least;
         scales = explained > best ? least : scales;
@@ -89,7 +89,7 @@ inline Floats scales_of(const OutputGroups& values, AsInt4) {
     return scales;
 }
 
-// Packs one group of kLanes outputs: `rows` [kLanes][depth], whose place in the group's record is `column`.
+// Packs one group of kLanes outputs, `rows` [kLanes][depth], at `column` of the group's record.
 template <class Weight>
 void pack_groups(const float* rows, int64_t depth, unsigned char* record, int column) {
     OutputGroups values;

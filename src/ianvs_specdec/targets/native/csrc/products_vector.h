@@ -52,8 +52,8 @@ inline void store(void* to, Vector vector) {
 inline Floats splat(float value) { return value - Floats{}; }
 inline Ints splat(int32_t value) { return value - Ints{}; }
 
-// a * b + c, rounded once where the processor can. Never left to the compiler, which may choose differently for
-// blocks of different numbers of rows.
+// a * b + c, rounded once if the processor supports it. Not left to the compiler, which may choose differently for
+// different numbers of rows.
 inline Floats fma(Floats a, Floats b, Floats c) {
 #if defined(__AVX512F__)
     return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);

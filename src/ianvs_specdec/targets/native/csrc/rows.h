@@ -1,4 +1,4 @@
-// What is computed row by row between the products: norms, rotations, activations, embeddings.
+// Functions of single rows: norms, rotations, activations, embeddings.
 #pragma once
 
 #include <cmath>
@@ -20,8 +20,8 @@ inline void norm(const float *from, const float *weight, float epsilon, int64_t 
   for (; i < count; i++) to[i] = from[i] * factor * weight[i];
 }
 
-// Rotary position embedding (Su et al. 2021, arXiv 2104.09864) as Hugging Face stores it: the first half of the head
-// against the second. The result is multiplied by `scale`.
+// Rotary position embedding (Su et al. 2021, arXiv 2104.09864) in Hugging Face's layout: the first half of the head is
+// rotated with the second. The result is multiplied by `scale`.
 inline void rotate(float *head, const float *cosine, const float *sine, float scale, int64_t half) {
   int64_t i = 0;
   for (; i + LANES <= half; i += LANES) {
@@ -36,7 +36,7 @@ inline void rotate(float *head, const float *cosine, const float *sine, float sc
   store_some(head + half + i, fused(b, c, a * s) * scale, left);
 }
 
-// work(x) in place of each of `count` numbers.
+// Applies work(x) to each of `count` numbers in place.
 template <class Work>
 void change(float *x, int64_t count, Work work) {
   int64_t i = 0;
@@ -44,7 +44,7 @@ void change(float *x, int64_t count, Work work) {
   store_some(x + i, work(load_some(x + i, count - i)), count - i);
 }
 
-// Without an effect where nothing would change.
+// Skipped if the factor is 1.
 inline void scale(float *x, float factor, int64_t count) {
   if (factor != 1.0f) change(x, count, [&](Vector some) { return some * factor; });
 }
@@ -90,13 +90,13 @@ inline void add_active(const float *from, int64_t count, float *to) {
   store_some(to + i, load_some(to + i, count - i) + silu(load_some(from + i, count - i)), count - i);
 }
 
-// Logits of experts become the factors of the `chosen` likeliest, of equals the first, and 0 for the others. With
-// `normalize_chosen` they are divided by their sum.
+// Converts logits of experts to factors: probabilities of the `chosen` likeliest (ties in order), 0 for the others.
+// `normalize_chosen`: divided by their sum.
 inline void choose_experts(float *logits, int64_t count, int32_t chosen, bool normalize_chosen) {
   float most = logits[0], total = 0.0f, kept = 0.0f;
   for (int64_t i = 1; i < count; i++) most = logits[i] > most ? logits[i] : most;
   for (int64_t i = 0; i < count; i++) total += logits[i] = std::exp(logits[i] - most);
-  // What was chosen is marked by its sign.
+  // The sign marks chosen experts.
   for (int32_t turn = 0; turn < chosen; turn++) {
     int64_t best = 0;
     for (int64_t i = 1; i < count; i++) best = logits[i] > logits[best] ? i : best;
@@ -114,7 +114,7 @@ inline float from_bf16(uint16_t x) {
   return value;
 }
 
-// IEEE 754 half precision without an instruction for it.
+// IEEE 754 half precision without hardware support.
 inline float from_f16(uint16_t x) {
   const uint32_t sign = (x & 0x8000u) << 16, exponent = (x >> 10) & 31u, fraction = x & 1023u;
   float value;

@@ -1,7 +1,7 @@
-// Sums of products that stay in registers: R rows of factors times V vectors, all of them at each step of a loop.
+// Sums of products in registers: R rows of factors times V vectors in each step of a loop.
 //
-// The products of a step are listed by a parameter pack and not looped over, in a function that stands alone: for some
-// numbers of rows compilers left the sums of loops in memory, and such a block took twice as long.
+// The products of a step are expanded from a parameter pack in a separate function: with loops, compilers kept the sums
+// in memory for some numbers of rows, which took twice as long.
 #pragma once
 
 #include <utility>
@@ -14,8 +14,8 @@ constexpr int kRegisters = 32;
 constexpr int kRegisters = 16;
 #endif
 
-// Product number `Each`: its row, its vector, and which of two places holds the vector. Two vectors are loaded at a time
-// if there are registers for them beside the sums and the factors, each of them before its first row.
+// Row and vector of product number `Each`, and which of two registers has the vector. Two vectors are loaded at a time
+// if there are registers for them besides the sums and the factors, each before its first row.
 template <int R, int V, int Each>
 struct Tile {
     static constexpr int kTogether = V % 2 == 0 && (V == 2 || R * V + R + 2 <= kRegisters) ? 2 : 1;

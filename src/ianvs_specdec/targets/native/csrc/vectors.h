@@ -1,7 +1,7 @@
 // Vectors of the widest type of the instruction set, and functions of them.
 //
-// A fused multiply-add is always written as `fused`: compilers are told not to make any of their own, so that two pieces
-// of code that compute the same sum round it alike.
+// Fused multiply-adds are always written as `fused`, and forbidden to the compiler, so that equal sums in different
+// code are rounded equally.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ inline float largest(Vector v) {
   return most;
 }
 
-// exp(x) with a relative error of some 1e-7; what lies below the smallest normal number becomes that number. x = n ln 2
+// exp(x) with a relative error of about 1e-7; results below the smallest normal number become that number. x = n ln 2
 // + r with |r| <= ln 2 / 2, ln 2 in two parts (Cody and Waite), and the Taylor series of exp(r).
 inline Vector exponential(Vector x) {
   constexpr float SMALLEST = -87.33654f, GREATEST = 88.37626f;
@@ -96,7 +96,7 @@ inline Vector exponential(Vector x) {
   return p * scale;
 }
 
-// tanh(x) with a relative error of some 1e-7: a polynomial near 0 (Cephes), where the exponential would lose digits.
+// tanh(x) with a relative error of about 1e-7: a polynomial near 0 (Cephes), where the exponential would lose digits.
 inline Vector hyperbolic_tangent(Vector x) {
   constexpr float SMALL = 0.625f;
   const Vector square = x * x, far = 1.0f - 2.0f / (exponential(2.0f * x) + 1.0f);

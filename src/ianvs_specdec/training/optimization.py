@@ -1,4 +1,4 @@
-"""What every training here shares: its optimizers, the learning rate over the budget, checkpoints, finished folders."""
+"""Common parts of all trainings: optimizers, learning rate schedule, checkpoints, output folders."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ianvs_specdec.common.storage.atomic import replace_folder, replacing, tempo
 CHECKPOINT_SECONDS = 60.0
 
 WINDOW = 4
-"""So many of the newest measurements of a loss are held against all before: one alone may be worse by chance."""
+"""Number of recent losses compared with the earlier ones; a single one may be worse by chance."""
 
 LEAST_GAIN = 0.03
-"""A loss stands still that has fallen by less than this part of itself within the window."""
+"""Relative decrease within the window below which a loss has plateaued."""
 
 
 def optimizers(matrices: list[torch.nn.Parameter], others: Any) -> list[Optimizer]:
-    """Muon for the matrices and AdamW for the ``others``, parameters or groups of them."""
+    """Muon for the matrices, AdamW for the ``others``, parameters or groups of them."""
     return [
         torch.optim.Muon(matrices, weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw", ns_steps=4),
         torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0),
@@ -33,7 +33,7 @@ def optimizers(matrices: list[torch.nn.Parameter], others: Any) -> list[Optimize
 
 
 def compute_dtype(device: str) -> torch.dtype:
-    """bf16, except on a CPU without instructions for it: its products are emulated there, slower than float32's."""
+    """bf16, except on a CPU without bf16 instructions, where float32 is faster."""
     quick = any(has for name, has in torch.cpu.get_capabilities().items() if "bf16" in name)
     return torch.bfloat16 if quick or not device.startswith("cpu") else torch.float32
 
@@ -44,28 +44,27 @@ def autocast(device: str) -> torch.autocast:
 
 
 def set_rate(used: Sequence[Optimizer], highest: float, progress: float, decay: float) -> None:
-    """The learning rate at a part of the budget: a short warm-up, a plateau, a linear decay to zero. A group's
-    ``factor`` is its rate relative to the others.
-    """
+    """Set the learning rate at a fraction of the budget: a short warm-up, a plateau, a linear decay to zero. A group's
+    ``factor`` is its rate relative to the others."""
     part = min(1.0, (progress + 1e-3) / 0.01) * min(1.0, max(0.0, (1.0 - progress) / decay))
     for optimizer in used:
         for group in optimizer.param_groups:
             group["lr"] = highest * group.get("factor", 1.0) * part
 
 
-def stands_still(losses: Sequence[float]) -> bool:
-    """Whether a loss that was measured so often, at equal distances, falls no more."""
+def has_plateaued(losses: Sequence[float]) -> bool:
+    """Whether the loss, measured at equal intervals, has plateaued."""
     before, newest = losses[:-WINDOW], losses[-WINDOW:]
     return bool(before) and min(newest) > (1 - LEAST_GAIN) * min(before)
 
 
 def left(state: dict[str, Any], progress: float) -> str:
-    """How long it takes yet, at the pace so far: ``seconds`` for this part of the budget."""
+    """Estimated remaining time, from the ``seconds`` for this fraction of the budget."""
     return format_duration(state["seconds"] * max(0.0, 1 / progress - 1)) if progress else "?"
 
 
 def update(used: Sequence[Optimizer], parameters: Iterable[torch.nn.Parameter]) -> None:
-    """One step along the gradients, which are clipped and then forgotten."""
+    """Apply the clipped gradients, then clear them."""
     torch.nn.utils.clip_grad_norm_(parameters, 1.0)
     for optimizer in used:
         optimizer.step()
@@ -73,7 +72,7 @@ def update(used: Sequence[Optimizer], parameters: Iterable[torch.nn.Parameter]) 
 
 
 def save(work: Path, name: str, module: torch.nn.Module, used: Sequence[Optimizer], state: dict[str, Any]) -> None:
-    """Write ``checkpoint.pt``, in which the module's weights are called ``name``, complete or not at all."""
+    """Write ``checkpoint.pt`` atomically, with the module's weights as ``name``."""
     parts = {"state": state, name: module.state_dict(), "optimizers": [one.state_dict() for one in used]}
     with replacing(work / "checkpoint.pt") as temporary:
         torch.save(parts, temporary)
@@ -92,7 +91,7 @@ def restore(parts: dict[str, Any], name: str, module: torch.nn.Module, used: Seq
 
 @contextmanager
 def replaced(out: Path) -> Iterator[Path]:
-    """A new folder, which takes the place of ``out`` when all is done, and is gone if anything fails."""
+    """A new folder that replaces ``out`` at the end, and is removed on failure."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(out) as temporary:
         yield temporary
@@ -101,5 +100,5 @@ def replaced(out: Path) -> Iterator[Path]:
 
 
 def tell(line: str) -> None:
-    """Print a line with the time of day, above the live line where there is one."""
+    """Print a line with the time of day, above the live line if there is one."""
     print_line(f"{time.strftime('%H:%M:%S')} {line}", sys.stdout)

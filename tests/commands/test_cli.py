@@ -1,15 +1,38 @@
-"""What is said where a package is not installed: one line with what to do, whatever part of the program needs it."""
+"""``specdec`` itself: help, missing packages, --exit-with-parent."""
 
 from __future__ import annotations
 
+import argparse
+import importlib
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.common.errors import missing_package_error, optional_import
+from ianvs_specdec.commands.cli import COMMANDS
+from ianvs_specdec.commands.server_arguments import watch_parent
+from ianvs_specdec.common.errors import UserError, missing_package_error, optional_import
 from tests.support.paths import EXAMPLE
+
+
+def below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for sub in action.choices.values():
+                yield from below(sub)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str) -> None:
+    top = argparse.ArgumentParser(prog=f"specdec {command}")
+    importlib.import_module(f"ianvs_specdec.commands.{command}").add_arguments(top)
+    for parser in below(top):
+        assert parser.format_help().startswith(f"usage: specdec {command}")
+
 
 MODELS = EXAMPLE / "models"
 WITHOUT = """
@@ -31,13 +54,13 @@ def started(package: str, run: str, *arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("package", ["numpy", "yaml"])
-def test_the_host_says_what_it_lacks(package: str) -> None:
+def test_missing_packages_of_the_host(package: str) -> None:
     expected = f"ianvs: the package {package} is not installed: pip install -r requirements.txt\n"
     assert started(package, "core.cmd.start", "-f", "job.yaml") == (2, expected)
 
 
 @pytest.mark.slow
-def test_the_command_says_what_it_lacks(tmp_path: Path) -> None:
+def test_missing_packages_of_specdec(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     for package, arguments, install in (
         ("numpy", ["report", "workspace"], "-r requirements.txt"),
@@ -53,10 +76,27 @@ def test_the_command_says_what_it_lacks(tmp_path: Path) -> None:
         assert started(package, "ianvs_specdec.commands.cli", *arguments) == (2, expected)
 
 
-def test_what_is_not_a_missing_package_remains_what_it_is() -> None:
+def test_other_import_errors_are_unchanged() -> None:
     with pytest.raises(ModuleNotFoundError), optional_import():
         import ianvs_specdec.no_such_part  # noqa: F401
     wrapped = ValueError("no tokenizer")
     assert missing_package_error(wrapped) is None
     wrapped.__cause__ = ModuleNotFoundError("no", name="tokenizers.decoders")
     assert str(missing_package_error(wrapped)).startswith("the package tokenizers is not installed")
+
+
+def test_standard_input_must_be_a_pipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with (tmp_path / "file").open() as given:
+        monkeypatch.setattr(sys, "stdin", given)
+        with pytest.raises(UserError, match="standard input must be a pipe"):
+            watch_parent()
+
+
+@pytest.mark.parametrize("server", ["serve", "verifier"])
+def test_a_server_ends_with_its_parent_while_loading(server: str) -> None:
+    model = str(EXAMPLE / "models" / "edge")
+    command = [sys.executable, "-m", "ianvs_specdec", server, "--model", model, "--port", "0", "--exit-with-parent"]
+    done = subprocess.run(command, input=b"", capture_output=True, timeout=60)
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert not done.stdout
