@@ -164,7 +164,7 @@ def test_programs_in_answers_are_run_with_permission(workplace: Workplace, judge
     prepare(workplace, "EdgeOnly", [row(number) for number in range(4)], run_code=True)
     permitted = workplace.ianvs()
     assert permitted.code == 0, permitted.output
-    assert len(permitted.lines("programs written by a model run on this machine")) == 1
+    assert len(permitted.lines("run_code: programs")) == 1
     with (workplace.workspace / "rank" / "all_rank.csv").open(encoding="utf-8", newline="") as file:
         assert sorted(row["Accuracy"] for row in csv.DictReader(file)) == ["", "75.0"]
     assert len(judge.bodies) == 4, "the answers are those of the first run"
