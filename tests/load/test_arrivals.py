@@ -20,7 +20,7 @@ def variation(moments: list[float]) -> float:
     return statistics.stdev(pauses) / statistics.mean(pauses)
 
 
-def test_patterns_have_their_rate_and_their_variation() -> None:
+def test_arrival_patterns() -> None:
     for pattern, expected in (("poisson", 1.0), ("bursty", 2.0)):
         moments = arrival_times(pattern, 4.0, 2000.0, seed=1)
         assert len(moments) == pytest.approx(8000, rel=0.07)
@@ -30,7 +30,7 @@ def test_patterns_have_their_rate_and_their_variation() -> None:
     assert arrival_times("constant", 4.0, 1.0, seed=1) == [0.0, 0.25, 0.5, 0.75]
 
 
-def test_a_file_of_arrivals() -> None:
+def test_arrivals_file() -> None:
     rows = [json.loads(line) for line in arrivals_text("constant", (), CHATS, 2.0, 3.0, 0, 32).splitlines()]
     assert [row["relative_timestamp"] for row in rows] == [LEAD_IN + half / 2 for half in range(6)]
     assert {row["output_tokens_count"] for row in rows} == {32}
@@ -39,7 +39,7 @@ def test_a_file_of_arrivals() -> None:
     assert asked[:3] == asked[3:]
 
 
-def test_a_trace_tells_times_and_longest_outputs() -> None:
+def test_arrivals_of_trace() -> None:
     trace = [Arrival(second, 10, tokens) for second, tokens in ((0, 5), (1, 50), (1, 500), (4, 5), (8, 5))]
     assert [one.seconds for one in scaled(trace, 2.0, 2.0)] == [0.0, 0.25, 0.25, 1.0]
     # Nobody knows how long the pause after the last one was: as long as the mean.
@@ -50,7 +50,7 @@ def test_a_trace_tells_times_and_longest_outputs() -> None:
     assert len({row["relative_timestamp"] for row in rows}) == 4
 
 
-def test_what_cannot_be_made() -> None:
+def test_invalid_arrivals() -> None:
     trace = [Arrival(0.0, 1, 1), Arrival(0.0, 1, 1), Arrival(9.0, 1, 1)]
     for arguments, part in (
         (("poisson", (), CHATS, 0.001, 1.0, 0, 8), "within 1 s: give a longer"),

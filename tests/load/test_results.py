@@ -30,7 +30,7 @@ def round_of(repeat: int, requests: list[RequestRecord], samples: list[Sample] |
     return Round(RoundKey(1.0, "p", repeat), 1000.0, 3.0, requests, samples or [])
 
 
-def test_two_policies_are_compared_request_by_request() -> None:
+def test_paired_comparison() -> None:
     plan = SweepPlan(rates=(1.0,), data="d", duration=10.0, slo={"latency": 5.0})
     chance = np.random.default_rng(1).exponential(1.0, 50)
     slow, fast = (
@@ -46,7 +46,7 @@ def test_two_policies_are_compared_request_by_request() -> None:
     assert low <= found["slo_goodput"]["ratio"] <= high
 
 
-def test_the_rounds_of_a_policy_count_together() -> None:
+def test_rounds_are_pooled() -> None:
     plan = SweepPlan(rates=(1.0,), data="d", duration=10.0, warmup=1.0, repeats=2)
 
     # In the first repeat this policy took half as long as the other one, in the second one as long.
@@ -69,7 +69,7 @@ def test_the_rounds_of_a_policy_count_together() -> None:
     assert result(ours, plan, other, {})["lossless"] == {"compared": 8, "same": 3, "share": 0.375}
 
 
-def test_percentiles_are_numpys() -> None:
+def test_percentiles_match_numpy() -> None:
     times = np.random.default_rng(0).exponential(1.0, 200)
     found = figures([answered(i, 0.01 * i, float(t), 0.1, 5) for i, t in enumerate(times)])["ttft"]
     for name, percent in (("p50", 50), ("p90", 90), ("p95", 95), ("p99", 99)):
@@ -77,7 +77,7 @@ def test_percentiles_are_numpys() -> None:
     assert found["mean"] == pytest.approx(times.mean(), abs=1e-6)
 
 
-def test_intervals_cover_the_mean_about_as_often_as_they_say() -> None:
+def test_interval_coverage() -> None:
     covered = 0
     for seed in range(20):
         times = np.random.default_rng(seed).exponential(1.0, 60)
@@ -87,20 +87,20 @@ def test_intervals_cover_the_mean_about_as_often_as_they_say() -> None:
     assert covered >= 17
 
 
-def test_a_token_weighs_in_the_latency_between_tokens_a_request_in_the_time_per_output_token() -> None:
+def test_itl_weighs_tokens_tpot_requests() -> None:
     found = figures([answered(0, 0.0, 0.1, 0.1, 2), answered(1, 0.0, 0.1, 0.3, 10)])
     assert found["tpot"]["mean"] == pytest.approx(0.2)
     assert found["itl"]["mean"] == pytest.approx((1 * 0.1 + 9 * 0.3) / 10)
     assert found["itl"]["p50"] == pytest.approx(0.3)
 
 
-def test_one_token_has_no_time_after_the_first_and_misses_no_objective() -> None:
+def test_answers_of_one_token() -> None:
     found = figures([answered(0, 1.0, 0.1, 0.0, 1)], slo={"tpot": 0.001})
     assert found["tpot"] == dict.fromkeys(("p50", "p90", "p95", "p99", "mean"))
     assert found["slo_goodput"] == 0.1
 
 
-def test_tokens_count_where_they_came_and_the_warm_up_is_cut() -> None:
+def test_throughput_within_window() -> None:
     # Eleven tokens from 1 s to 11 s; five from 0.5 s to 2.5 s, of which the last two come after the warm-up.
     found = figures([answered(0, 1.0, 0.0, 1.0, 11), answered(1, 0.0, 0.5, 0.5, 5)], warmup=1.5)
     assert found["requests"] == 0
@@ -109,7 +109,7 @@ def test_tokens_count_where_they_came_and_the_warm_up_is_cut() -> None:
     assert found["notes"] == ["no request after the warm-up"]
 
 
-def test_the_clients_own_time_and_lateness_are_told() -> None:
+def test_client_time_and_delay() -> None:
     samples = [
         Sample(1000.0 + LEAD_IN + at, seconds, None) for at, seconds in ((-3, 1.0), (1, 5.0), (9, 5.5), (12, 9.0))
     ]

@@ -31,7 +31,7 @@ SAMPLES = [
 ]
 
 
-def test_ratios_are_those_of_the_window() -> None:
+def test_server_metrics_within_window() -> None:
     found = server_metrics([watched(0, SAMPLES)], warmup=1.0, duration=4.0)
     assert found["acceptance_rate"] == pytest.approx(30 / 40)
     assert found["mean_accepted_tokens"] == pytest.approx(60 / 20)
@@ -41,7 +41,7 @@ def test_ratios_are_those_of_the_window() -> None:
     assert found["sequences"] == {"mean": 4.0, "max": 6.0}
 
 
-def test_rounds_are_told_together_but_for_what_lies_between_them() -> None:
+def test_server_metrics_of_several_rounds() -> None:
     # The server goes on counting; a warm-up and an end lie between the two windows.
     later = [sample(1, 7, 1000, 2000, 500, 100, 100), sample(3, 1, 1010, 2010, 505, 140, 160)]
     found = server_metrics([watched(0, SAMPLES), watched(2, later)], warmup=1.0, duration=4.0)

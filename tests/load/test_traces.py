@@ -19,7 +19,7 @@ def mooncake(*rows: tuple[object, object, object]) -> str:
     return "".join(json.dumps({**dict(zip(names, row, strict=True)), "hash_ids": [1, 2]}) + "\n" for row in rows)
 
 
-def test_azure(tmp_path: Path) -> None:
+def test_azure_trace(tmp_path: Path) -> None:
     path = tmp_path / "code.csv"
     path.write_text(
         f"{AZURE}2023-11-16 23:59:59.0930000,4808,10\n2023-11-17 00:00:00.3430005,3180,8\n2023-11-17 00:00:01,110,0\n"
@@ -30,7 +30,7 @@ def test_azure(tmp_path: Path) -> None:
     assert (third.seconds, third.output_tokens) == (pytest.approx(1.907), 1)
 
 
-def test_mooncake_also_compressed(tmp_path: Path) -> None:
+def test_compressed_mooncake_trace(tmp_path: Path) -> None:
     path = tmp_path / "conversation.jsonl.gz"
     path.write_bytes(gzip.compress(mooncake((500, 6955, 52), (500, 6472, 26), (2500, 1, 1), (4500, 1, 1)).encode()))
     assert [arrival.seconds for arrival in read_trace(path)] == [0.0, 0.0, 2.0, 4.0]
@@ -53,7 +53,7 @@ def test_mooncake_also_compressed(tmp_path: Path) -> None:
         ("a.txt", "", None, "also with .gz"),
     ],
 )
-def test_what_is_no_trace(tmp_path: Path, name: str, text: str, line: int | None, part: str) -> None:
+def test_invalid_traces(tmp_path: Path, name: str, text: str, line: int | None, part: str) -> None:
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(UserError) as raised:

@@ -41,7 +41,7 @@ def gone(server: Server) -> None:
     server.wait_for(in_flight=0, queue_length=0, sequences=0, waiting_for_room=0, sequence_memory_bytes=0)
 
 
-def test_as_many_as_are_permitted_share_the_engine(wide: Server) -> None:
+def test_concurrent_requests_share_the_engine(wide: Server) -> None:
     running = [start(wide, FOR_EVER, stream=True) for _ in range(AT_ONCE)]
     for connection in running:
         assert connection.getresponse().readline().startswith(b"data: ")
@@ -57,7 +57,7 @@ def test_as_many_as_are_permitted_share_the_engine(wide: Server) -> None:
 
 
 @pytest.mark.parametrize("text", ["go", LONG], ids=["decoding", "being read"])
-def test_who_leaves_is_let_go_of_by_the_engine(wide: Server, text: str) -> None:
+def test_disconnected_client_frees_the_engine(wide: Server, text: str) -> None:
     before = wide.metrics()["requests_total.disconnected"]
     staying = start(wide, FOR_EVER)
     leaving = [start(wide, FOR_EVER, text) for _ in range(AT_ONCE - 1)]
@@ -78,7 +78,7 @@ def test_who_leaves_is_let_go_of_by_the_engine(wide: Server, text: str) -> None:
     assert wide.metrics()["requests_total.disconnected"] - before == 2 * AT_ONCE - 1 + QUEUE
 
 
-def test_what_no_memory_holds_is_refused_and_the_others_go_on(endless: Path, tmp_path: Path) -> None:
+def test_too_large_request_is_rejected(endless: Path, tmp_path: Path) -> None:
     model = with_config(endless, tmp_path / "long", max_position_embeddings=1 << 30)
     with serving(tmp_path, "--model", str(model), "--name", "endless") as server:
         running = start(server, FOR_EVER, stream=True)
@@ -93,7 +93,7 @@ def test_what_no_memory_holds_is_refused_and_the_others_go_on(endless: Path, tmp
         gone(server)
 
 
-def test_each_request_is_answered_as_if_alone(server: Server) -> None:
+def test_concurrent_answers_equal_single_ones(server: Server) -> None:
     manners: list[dict[str, Any]] = [
         {},
         {"temperature": 0.9, "seed": 5},

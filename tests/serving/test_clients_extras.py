@@ -66,7 +66,7 @@ def ending(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize(("stream", "temperature"), [(False, 0), (True, 1e-6)])
-def test_an_answer_is_as_long_as_a_load_test_wants_it(ending: Server, stream: bool, temperature: float) -> None:
+def test_min_tokens_and_ignore_eos(ending: Server, stream: bool, temperature: float) -> None:
     def ask(**extra: Any) -> tuple[int, str, str]:
         """Tokens, finish reason, text."""
         asked = {"model": "ending", "messages": HELLO, "temperature": temperature, "extra_body": extra}
@@ -88,7 +88,7 @@ def test_an_answer_is_as_long_as_a_load_test_wants_it(ending: Server, stream: bo
     assert (tokens, end, text) == (4 * cycle, "length", 4 * CYCLE)
 
 
-def test_what_asks_for_nothing_changes_nothing(server: Server) -> None:
+def test_parameters_without_effect_are_accepted(server: Server) -> None:
     plain = server.chat({"model": "tiny", "messages": HELLO})[2]["choices"]
     spoken = [{**HELLO[0], **BESIDE_CONTENT}]
     for change in ({**NOTHING}, {"messages": spoken}):
@@ -99,7 +99,7 @@ def test_what_asks_for_nothing_changes_nothing(server: Server) -> None:
 TEMPLATE = CHAT_TEMPLATE + "{{ mood }}{% if strftime_now('%Y') == '2024' %} in 2024{% endif %}"
 
 
-def test_requests_say_what_the_template_is_told(tmp_path: Path) -> None:
+def test_chat_template_kwargs(tmp_path: Path) -> None:
     model = build_model(tmp_path / "m", chat_template=TEMPLATE)
     arguments = ("--chat-template-kwargs", '{"mood": "calm"}', "--template-time", "2024-05-06")
     body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
@@ -112,7 +112,7 @@ def test_requests_say_what_the_template_is_told(tmp_path: Path) -> None:
         assert "told the date" not in server.output
 
 
-def test_what_the_template_refuses_is_a_wrong_request(tmp_path: Path) -> None:
+def test_chat_template_error(tmp_path: Path) -> None:
     refusing = "{% if mood %}{{ raise_exception('no moods, ' + strftime_now('%Y')[:2]) }}{% endif %}" + CHAT_TEMPLATE
     model = build_model(tmp_path / "m", chat_template=refusing)
     body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}

@@ -29,7 +29,7 @@ def continued(reference: Any, ids: list[int], tokens: int) -> str:
     return text
 
 
-def test_a_prompt_is_continued_as_it_is(server: Server, reference: Any) -> None:
+def test_completion_continues_the_prompt(server: Server, reference: Any) -> None:
     _, tokenizer = reference
     ids, create = tokenizer(TEXT)["input_ids"], server.client().completions.create
     expected = continued(reference, ids, 12)
@@ -65,7 +65,7 @@ def test_several_prompts_and_choices(server: Server) -> None:
 
 
 @pytest.mark.parametrize("max_tokens", [0, 5])
-def test_a_prompt_is_scored(server: Server, reference: Any, max_tokens: int) -> None:
+def test_echo_scores_the_prompt(server: Server, reference: Any, max_tokens: int) -> None:
     import torch
 
     model, tokenizer = reference
@@ -111,14 +111,14 @@ def test_a_prompt_is_scored(server: Server, reference: Any, max_tokens: int) -> 
         ({"prompt": [1, 2**70]}, "prompt"),
     ],
 )
-def test_what_cannot_be_completed_is_named(server: Server, change: dict[str, Any], param: str) -> None:
+def test_invalid_completion_parameters(server: Server, change: dict[str, Any], param: str) -> None:
     import json
 
     status, _, body = server.request("POST", "/v1/completions", {"model": "tiny", "prompt": TEXT, **change})
     assert (status, json.loads(body)["error"]["param"]) == (400, param)
 
 
-def test_choices_that_find_no_room_are_refused_together(narrow: Server) -> None:
+def test_choices_are_rejected_together(narrow: Server) -> None:
     import json
 
     body = {"model": "endless", "max_tokens": 5}
@@ -137,7 +137,7 @@ def test_choices_that_find_no_room_are_refused_together(narrow: Server) -> None:
     narrow.idle()
 
 
-def test_an_echo_that_is_not_scored_has_no_log_probabilities(tiny: Path) -> None:
+def test_echo_without_logprobs(tiny: Path) -> None:
     """Whatever the settings say: those of the output alone would be read as the prompt's."""
     from ianvs_specdec.backends import AutoregressiveLLM
     from ianvs_specdec.common.types import Hints, Sampling
@@ -150,7 +150,7 @@ def test_an_echo_that_is_not_scored_has_no_log_probabilities(tiny: Path) -> None
         assert asked.ask(llm, None, Hints()).trace.confidence is None
 
 
-def test_back_ends_that_cannot_are_named() -> None:
+def test_unsupported_back_ends() -> None:
     from ianvs_specdec.backends import APIBasedLLM
     from ianvs_specdec.backends.huggingface import HuggingfaceLLM
     from ianvs_specdec.common.types import Hints, Sampling
@@ -168,7 +168,7 @@ def test_back_ends_that_cannot_are_named() -> None:
             chat.ask(llm, None, chat.hints)
 
 
-def test_advice_is_what_helps(server: Server) -> None:
+def test_error_advice_fits_the_request(server: Server) -> None:
     body = {"model": "tiny", "prompt": "a" * 600}
     for scored in (False, True):
         answer = server.request("POST", "/v1/completions", {**body, "echo": scored, "logprobs": 0})[2]

@@ -20,7 +20,7 @@ def start(server: Server, number: int, **more: Any) -> http.client.HTTPConnectio
     return server.begin({"model": "far", "messages": messages, "max_tokens": 20, **more})
 
 
-def test_many_at_once_and_faults_upstream(tmp_path: Path) -> None:
+def test_concurrent_requests_and_upstream_errors(tmp_path: Path) -> None:
     with counting_api.serving() as api:
         api.slow = 0.1
         arguments = ["--backend", "api", "--model", "far", "--set", "api_key_env=UPSTREAM_KEY", "--grace", "0"]

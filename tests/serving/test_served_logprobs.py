@@ -35,7 +35,7 @@ def check(choice: Any, home: Completion) -> None:
     assert all(bytes(token.bytes).decode() == token.token for token in content)
 
 
-def test_every_token_is_told_with_its_log_probability(server: Server, home: Completion) -> None:
+def test_logprobs_of_all_tokens(server: Server, home: Completion) -> None:
     client = server.client()
     check(client.chat.completions.create(**REQUEST).choices[0], home)
     chunks = [chunk for chunk in client.chat.completions.create(**REQUEST, stream=True) if chunk.choices]
@@ -44,7 +44,7 @@ def test_every_token_is_told_with_its_log_probability(server: Server, home: Comp
     assert client.chat.completions.create(**{**REQUEST, "logprobs": False}).choices[0].logprobs is None
 
 
-def test_our_own_client_knows_what_the_engine_knows(server: Server, home: Completion) -> None:
+def test_api_backend_reads_logprobs(server: Server, home: Completion) -> None:
     with APIBasedLLM("tiny", api_base_url=server.url, api_extra_body={"specdec": True}) as model:
         far = model.generate(CHAT, SAMPLING)
     assert far.token_ids == home.token_ids
@@ -53,7 +53,7 @@ def test_our_own_client_knows_what_the_engine_knows(server: Server, home: Comple
         assert told == pytest.approx(own, abs=1e-4)
 
 
-def test_over_tls_only_with_the_authority_that_signed(tiny: Path, tmp_path: Path) -> None:
+def test_tls_certificate_is_verified(tiny: Path, tmp_path: Path) -> None:
     for name in ("own", "other"):
         (tmp_path / name).mkdir()
     certificate, key = make_certificate(tmp_path / "own")

@@ -18,7 +18,7 @@ from tests.support.instant import Instant
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
 
 
-def test_who_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_client_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "STALLED_SECONDS", 0.02)
     headers = [(b"content-type", b"application/json")]
     scope = {"type": "http", "http_version": "1.1", "scheme": "http", "method": "POST", "headers": headers}

@@ -25,7 +25,7 @@ def drafting(endless: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield running
 
 
-def test_statistics_of_speculation_in_the_names_of_vllm(drafting: Server) -> None:
+def test_vllm_speculation_metrics(drafting: Server) -> None:
     before = drafting.metrics()
     body = {"model": "endless", "messages": AGAIN, "max_tokens": 60, "specdec": True}
     answer = drafting.chat(body)[2]
@@ -50,7 +50,7 @@ def test_statistics_of_speculation_in_the_names_of_vllm(drafting: Server) -> Non
     assert places == [sum(step[1] > place for step in steps) for place in range(3)]
 
 
-def test_our_own_client_reads_them(drafting: Server) -> None:
+def test_api_backend_reads_speculation_metrics(drafting: Server) -> None:
     with APIBasedLLM("endless", api_base_url=drafting.url) as plain:
         read = plain.generate(AGAIN, Sampling(max_tokens=60)).trace.steps
     with APIBasedLLM("endless", api_base_url=drafting.url, api_extra_body={"specdec": True}) as full:
@@ -60,7 +60,7 @@ def test_our_own_client_reads_them(drafting: Server) -> None:
         assert sum(getattr(step, name) for step in read) == sum(getattr(step, name) for step in exact)
 
 
-def test_tokens_of_texts_and_chats(server: Server, tiny: Path) -> None:
+def test_tokenize_and_detokenize(server: Server, tiny: Path) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(tiny)
@@ -97,7 +97,7 @@ def test_tokens_of_texts_and_chats(server: Server, tiny: Path) -> None:
     assert json.loads(server.request("GET", "/version")[2]).keys() == {"version"}
 
 
-def test_alternatives_of_each_token(server: Server) -> None:
+def test_top_logprobs(server: Server) -> None:
     create = server.client().chat.completions.create
     body: dict[str, Any] = {"model": "tiny", "messages": AGAIN, "max_tokens": 6, "logprobs": True}
     for token in create(**body, top_logprobs=3).choices[0].logprobs.content:
@@ -109,7 +109,7 @@ def test_alternatives_of_each_token(server: Server) -> None:
     assert create(**body).choices[0].logprobs.content[0].top_logprobs == []
 
 
-def test_metrics_say_whose_speed_is_emulated_and_how_many_steps_overran() -> None:
+def test_emulation_metrics() -> None:
     told = {"machine": "a stated one", "model": "m", "method": "eagle", "scale": 25.0, "steps": 7, "overruns": 2}
     for emulation in (told, None):
         metrics = Metrics("model", "EagleSpecDec")

@@ -45,7 +45,7 @@ def streamed(server: Server, **more: Any) -> tuple[list[dict[str, Any]], Any]:
 
 
 @pytest.mark.parametrize("special", [False, True])
-def test_thoughts_have_fields_of_their_own(special: bool, tmp_path: Path) -> None:
+def test_thoughts_are_separate_fields(special: bool, tmp_path: Path) -> None:
     model = build_thinking(tmp_path / "m", special=special)
     with serving(tmp_path, "--model", str(model)) as server:
         status, _, answer = server.chat(BODY)
@@ -78,7 +78,7 @@ def test_thoughts_have_fields_of_their_own(special: bool, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("special", [False, True])
-def test_the_api_back_end_has_the_whole_text(special: bool, tmp_path: Path) -> None:
+def test_api_backend_gets_the_whole_text(special: bool, tmp_path: Path) -> None:
     """As the same model in the process has it: what later turns follow, its thought's tokens, a chunk for each step."""
     model = build_thinking(tmp_path / "m", special=special)
     # Up to the B: the token that ends an answer has no text.
@@ -118,7 +118,7 @@ CHANNEL = "<|channel|>analysis<|message|>a < b<|end|><|start|>assistant<|channel
         ("", "", ""),
     ],
 )
-def test_parts_are_the_same_however_a_text_is_cut(text: str, thought: str, answer: str) -> None:
+def test_split_does_not_depend_on_pieces(text: str, thought: str, answer: str) -> None:
     choice = random.Random(0)
     for attempt in range(200):
         cuts = sorted(choice.choices(range(len(text) + 1), k=attempt // 10)) if attempt else range(len(text))
@@ -129,17 +129,17 @@ def test_parts_are_the_same_however_a_text_is_cut(text: str, thought: str, answe
         assert ["".join(part) for part in zip(*parts, strict=True)] == [thought, answer], cuts
 
 
-def test_a_quotation_before_an_end_is_closed_for_scorers_too() -> None:
+def test_scorers_handle_quotation_before_end_tag() -> None:
     assert without_thoughts('<think>He said "no."</think>"No"') == '"No"'
 
 
-def test_plain_answers_do_not_wait() -> None:
+def test_plain_answers_are_not_delayed() -> None:
     for first in ("A", "Here", "The", "1", '"', "\u00e9", " ", "\n\n"):
         assert ThoughtStream()(first) == ("", first)
 
 
 @pytest.mark.parametrize("piece", ["\n", "\r\n", "<", "a", '"', "<|", "<|end|>"])
-def test_a_long_thought_takes_no_longer_for_each_piece(piece: str) -> None:
+def test_long_thought_takes_linear_time(piece: str) -> None:
     stream = ThoughtStream()
     stream("<think>x")
     for _ in range(10_000):

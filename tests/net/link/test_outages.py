@@ -10,7 +10,7 @@ from ianvs_specdec.net.link.transmission import Outages
 PERIODIC = Schedule(2, period=10)
 
 
-def test_a_periodic_outage_ends_each_period() -> None:
+def test_periodic_outages() -> None:
     outages = Outages(PERIODIC, 0, start=100)
     assert [outages.end_of(moment) for moment in (100, 107.9, 108, 109.9, 110, 118.5)] == [
         None,
@@ -24,13 +24,13 @@ def test_a_periodic_outage_ends_each_period() -> None:
     assert outages.next_after(108) == 118
 
 
-def test_one_outage_comes_once() -> None:
+def test_single_outage() -> None:
     outages = Outages(Schedule(2, after=5), 0, start=100)
     assert [outages.end_of(moment) for moment in (104, 106, 108, 1e6)] == [None, 107, None, None]
     assert (outages.next_after(0), outages.next_after(105)) == (105, None)
 
 
-def test_random_outages_have_the_stated_means_and_follow_the_seed() -> None:
+def test_random_outages() -> None:
     schedule = Schedule(2, period=10, random=True)
     found = []
     for seed in (1, 1, 2):
@@ -43,7 +43,7 @@ def test_random_outages_have_the_stated_means_and_follow_the_seed() -> None:
     assert len(lengths) == pytest.approx(2000, rel=0.1)
 
 
-def test_one_that_is_called_for_joins_those_it_touches() -> None:
+def test_added_outage_is_merged() -> None:
     outages = Outages(PERIODIC, 0, start=0)
     assert outages.end_of(9) == 10
     outages.add(5, 4)
@@ -52,7 +52,7 @@ def test_one_that_is_called_for_joins_those_it_touches() -> None:
     assert [outages.end_of(moment) for moment in (1.5, 3, 6)] == [2, None, 10]
 
 
-def test_without_a_schedule_there_are_those_that_are_called_for() -> None:
+def test_added_outage_without_schedule() -> None:
     outages = Outages(NO_OUTAGES, 0, start=0)
     assert (outages.end_of(5), outages.next_after(0)) == (None, None)
     outages.add(5, 1)

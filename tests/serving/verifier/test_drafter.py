@@ -18,14 +18,14 @@ def drafter():
     return remote
 
 
-def test_a_draft_before_its_turn_is_refused(drafter):
+def test_early_draft_is_rejected(drafter):
     assert drafter.offer(Draft(tokens=[7]))
     for early in (drafter, RemoteDrafter(8)):
         with pytest.raises(ValueError, match="before the answer"):
             early.offer(Draft(tokens=[7]))
 
 
-def test_a_draft_sent_ahead_follows_where_its_guess_was_right(drafter):
+def test_draft_ahead_with_right_guess(drafter):
     assert drafter.offer(Draft(tokens=[7, 8]))
     assert not drafter.offer(Draft(guess=10, tokens=[1]))
     assert drafter.judged([7, 8, 9]) == 2
@@ -34,7 +34,7 @@ def test_a_draft_sent_ahead_follows_where_its_guess_was_right(drafter):
 
 
 @pytest.mark.parametrize("outcome", [[7, 8, 3], [9]], ids=["another token", "rejected"])
-def test_drafts_behind_another_outcome_are_passed_over(drafter, outcome):
+def test_draft_ahead_with_wrong_guess_is_dropped(drafter, outcome):
     drafter.offer(Draft(tokens=[7, 8]))
     drafter.offer(Draft(guess=10, tokens=[1]))
     drafter.judged(outcome)
@@ -44,13 +44,13 @@ def test_drafts_behind_another_outcome_are_passed_over(drafter, outcome):
     assert drafter.propose(None, 8).tokens == [outcome[-1], 6]
 
 
-def test_a_draft_sent_ahead_that_comes_late_has_its_turn(drafter):
+def test_late_draft_ahead_is_next(drafter):
     drafter.offer(Draft(tokens=[7, 8]))
     drafter.judged([7, 8, 9])
     assert drafter.offer(Draft(guess=10, tokens=[1]))
 
 
-def test_no_more_than_the_limit_of_drafts_wait(drafter):
+def test_number_of_waiting_drafts_is_limited(drafter):
     drafter.offer(Draft(tokens=[7]))
     for _ in range(MAX_IN_FLIGHT):
         drafter.offer(Draft(guess=10, tokens=[7]))
@@ -58,7 +58,7 @@ def test_no_more_than_the_limit_of_drafts_wait(drafter):
         drafter.offer(Draft(guess=10, tokens=[7]))
 
 
-def test_a_draft_is_cut_to_what_the_length_grants(drafter):
+def test_draft_is_cut_to_the_budget(drafter):
     drafter.offer(Draft(tokens=[7, 8, 9], up=[1, 2, 1]))
     assert drafter.propose(None, 2).parents == [-1, 0, 0]
     assert drafter.budget == 2
