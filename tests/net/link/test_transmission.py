@@ -1,4 +1,4 @@
-"""When what is sent arrives, on a clock that is only counted."""
+"""Arrival times and outages, on a counted clock."""
 
 from __future__ import annotations
 
@@ -94,3 +94,42 @@ def test_queue_limit() -> None:
         now = max(now, sender.line.has_room_at())
         longest = max(longest, sender.arrival(now, SEGMENT) - now)
     assert longest == pytest.approx(0.1, rel=0.01)
+
+
+PERIODIC = Schedule(2, period=10)
+
+
+def test_periodic_outages() -> None:
+    outages = Outages(PERIODIC, 0, start=100)
+    assert [outages.end_of(moment) for moment in (100, 107.9, 108, 109.9, 110, 118.5)] == [
+        None,
+        None,
+        110,
+        110,
+        None,
+        120,
+    ]
+    assert outages.next_after(100) == 108
+    assert outages.next_after(108) == 118
+
+
+def test_random_outages() -> None:
+    schedule = Schedule(2, period=10, random=True)
+    found = []
+    for seed in (1, 1, 2):
+        outages = Outages(schedule, seed, start=0)
+        outages.end_of(20_000)
+        found.append(outages.before(20_000))
+    assert found[0] == found[1] != found[2]
+    lengths = [end - begin for begin, end in found[0]]
+    assert sum(lengths) / len(lengths) == pytest.approx(2, rel=0.15)
+    assert len(lengths) == pytest.approx(2000, rel=0.1)
+
+
+def test_added_outage_is_merged() -> None:
+    outages = Outages(PERIODIC, 0, start=0)
+    assert outages.end_of(9) == 10
+    outages.add(5, 4)
+    outages.add(1, 1)
+    assert outages.before(12) == [(1, 2), (5, 10)]
+    assert [outages.end_of(moment) for moment in (1.5, 3, 6)] == [2, None, 10]
