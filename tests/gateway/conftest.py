@@ -1,4 +1,4 @@
-"""A gateway in this process, on a real socket, between stand-ins for models or servers that misbehave on purpose."""
+"""A gateway in this process between stub models or servers that fail on purpose."""
 
 from __future__ import annotations
 

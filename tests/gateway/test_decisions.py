@@ -1,4 +1,4 @@
-"""Which side answers, what the client is told of it, and what the router learns."""
+"""Routing decisions, what clients see of them, and what routers learn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cloud that refuses, stalls, sends garbage or breaks off; clients that leave; a server that stops."""
+"""Failures of the cloud, disconnecting clients, shutdown."""
 
 from __future__ import annotations
 

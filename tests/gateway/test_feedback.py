@@ -1,4 +1,4 @@
-"""Feedback on live answers reaches the router that learns."""
+"""Feedback on answers reaches the router that learns."""
 
 from __future__ import annotations
 

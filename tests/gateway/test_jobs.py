@@ -1,4 +1,4 @@
-"""A job behind the endpoint: it decides and answers as its test case did; what cannot be served is refused by name."""
+"""A served job decides and answers as its test case; what cannot be served is an error."""
 
 from __future__ import annotations
 

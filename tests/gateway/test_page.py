@@ -1,4 +1,4 @@
-"""What the page ``/ui`` is told of a gateway's requests."""
+"""Events of the page ``/ui`` for a gateway's requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options are checked before anything is started, with the key at fault."""
+"""Options are validated before anything starts; errors have the key."""
 
 from __future__ import annotations
 

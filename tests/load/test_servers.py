@@ -1,4 +1,4 @@
-"""``specdec serve`` with a policy is started, told apart from one that did not start, and ended."""
+"""``specdec serve`` is started for a policy, checked, and stopped."""
 
 from __future__ import annotations
 

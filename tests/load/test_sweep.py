@@ -1,4 +1,4 @@
-"""A sweep from its options to its files, with a stand-in for guidellm: what is counted and kept, how it goes on."""
+"""Sweeps with a stub of guidellm: counts, files, resuming."""
 
 from __future__ import annotations
 

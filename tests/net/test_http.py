@@ -1,4 +1,4 @@
-"""The HTTP client on real sockets: bytes as the other side counts them, waits that end, connections used again."""
+"""The HTTP client on real sockets: byte counts, timeouts, reused connections, proxies."""
 
 from __future__ import annotations
 

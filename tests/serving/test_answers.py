@@ -1,4 +1,4 @@
-"""What ``specdec serve`` answers is what the engine answers, whole or in pieces, one at a time or many at once."""
+"""Answers of ``specdec serve`` equal those of the engine, streamed or whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections on which nothing happens, and those that are too many, leave the server to those who ask."""
+"""Idle, incomplete and excess connections do not block other clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example's variant in which the cloud is a server, as a user runs it: start the server, run the job."""
+"""The example job whose cloud model is a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting, leaving, running out of time, stopping: each request ends in one way, and its place is free again."""
+"""Queue, disconnecting clients, deadline, shutdown: each request ends once and frees its slot."""
 
 from __future__ import annotations
 

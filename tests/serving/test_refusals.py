@@ -1,4 +1,4 @@
-"""Requests that cannot be answered: the protocol's error object names what is wrong, and the server lives on."""
+"""Invalid requests get the protocol's error object, and the server keeps running."""
 
 from __future__ import annotations
 

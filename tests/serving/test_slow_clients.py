@@ -1,4 +1,4 @@
-"""A client that does not read does not stay for ever. Its connection is played: no test waits."""
+"""A client that does not read is disconnected."""
 
 from __future__ import annotations
 

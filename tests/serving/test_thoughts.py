@@ -1,4 +1,4 @@
-"""A server puts what a model thinks into fields of its own, in whole answers and in streams, however a text is cut."""
+"""Thoughts are in separate fields, in whole answers and in streams."""
 
 from __future__ import annotations
 

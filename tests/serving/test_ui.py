@@ -1,4 +1,4 @@
-"""The page ``/ui``: who may open it, what it is told of requests, and what a browser makes of that."""
+"""The page ``/ui``: access, events, and display in a browser."""
 
 from __future__ import annotations
 

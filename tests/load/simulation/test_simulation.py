@@ -1,4 +1,4 @@
-"""The simulated server: times by hand, the same luck for all lengths, and nothing lost."""
+"""The simulated server: times from the cost table, equal requests for all lengths, no lost requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is drawn from recorded answers: their lengths, tasks and acceptance; and what is no recording."""
+"""Requests drawn from recorded answers: lengths, tasks, acceptance; invalid recordings."""
 
 from __future__ import annotations
 

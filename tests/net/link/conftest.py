@@ -1,4 +1,4 @@
-"""Servers behind a link, and a client of it."""
+"""Servers behind a link, and clients."""
 
 from __future__ import annotations
 

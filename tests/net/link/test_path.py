@@ -1,4 +1,4 @@
-"""Paths are read from texts with units, and what cannot be is told with its key."""
+"""Paths are parsed from strings with units; errors have the key."""
 
 from __future__ import annotations
 

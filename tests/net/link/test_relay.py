@@ -1,4 +1,4 @@
-"""The link between real sockets: bytes, ends of connections, bandwidth, outages, the record."""
+"""The link between real sockets: data, closing, bandwidth, outages, the record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiny models: a target, a draft model that is the same, and one that is mostly wrong."""
+"""Tiny models: a target, an equal draft model, and a mostly wrong one."""
 
 from __future__ import annotations
 

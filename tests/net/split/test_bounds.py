@@ -1,5 +1,4 @@
-"""Verifiers with narrow limits, and with a certificate: thousands of sessions that there is no room for are refused one
-by one, and those that are there go on."""
+"""Limits of a verifier, TLS, and a flood of sessions."""
 
 from __future__ import annotations
 

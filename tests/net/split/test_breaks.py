@@ -1,5 +1,4 @@
-"""Streams break and verifiers end: no token is lost, doubled or changed, and the policy says what comes of it. One
-message opens an answer behind what was confirmed of it."""
+"""Broken streams and stopped verifiers: no token is lost, doubled or changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formula of a round, the length that brings the most tokens per second by it, and the mode."""
+"""The formula of a round, the draft length that maximizes tokens per second, and the mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an edge is told, and what an answer tells of both sides."""
+"""Settings of an edge, and the trace of an answer."""
 
 from __future__ import annotations
 

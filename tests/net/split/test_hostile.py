@@ -1,4 +1,4 @@
-"""What clients do wrong is refused with one message, and the other sessions go on."""
+"""Invalid messages end only the stream of their client."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""An edge and a verifier write what the target writes alone: with every method that needs nothing of the target but
-its tokens, in every mode, and with many edges that share the steps."""
+"""Split decoding is lossless with all methods that need only tokens, in all modes, with many edges."""
 
 from __future__ import annotations
 

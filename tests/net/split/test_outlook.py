@@ -1,4 +1,4 @@
-"""Which outcomes of a verification an edge drafts for, and what it has of that when the verdict comes."""
+"""Outcomes of a verification for which an edge drafts ahead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices that a verifier does not compute: each is refused, and ends its own stream only."""
+"""Invalid slices end only their stream; limits of slices."""
 
 from __future__ import annotations
 

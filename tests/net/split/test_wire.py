@@ -1,4 +1,4 @@
-"""The format: few bytes, and what was generated from it is what it says."""
+"""Encoding of messages: size, round trips, the generated module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is among the drafts of an edge, and when."""
+"""Drafts of an edge that come too early or are too many."""
 
 from __future__ import annotations
 
