@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from bench.command import Report, columns, command, environment, interval, numbers, ratio_line, to_json, words
 from bench.shapes import SHAPES, bytes_read, random_model, save
 from bench.statistics import middle
-from ianvs_specdec.backends.quantization import OWN
+from ianvs_specdec.backends.quantization import BUILT_IN
 from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.common.types import ENGINES
 
@@ -56,12 +56,12 @@ class Ours:
         import torch
 
         from ianvs_specdec.engine import TokenTree
-        from ianvs_specdec.engine.contracts import pieces
+        from ianvs_specdec.engine.contracts import prompt_chunks
 
         with torch.inference_mode():
             if self._state is None or not rows:
                 self._state = self.target.open()
-                prompt = pieces(self._ids, self.target.prompt_rows)
+                prompt = prompt_chunks(self._ids, self.target.prompt_rows)
                 seconds = self._timed(lambda: [self.target.step([(self._state, piece)]) for piece in prompt])
                 if not rows:
                     return seconds
@@ -99,7 +99,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--model", type=Path, metavar="DIR", help="a model of your own in place of a shape")
     add("--device", default="cuda")
     add("--dtype", choices=floats, default="bfloat16", help="of the weights that are not quantized (bfloat16)")
-    add("--quantization", type=words("none", *OWN), default=["none"], metavar="A,B", help="none, int8, int4 (none)")
+    add(
+        "--quantization", type=words("none", *BUILT_IN), default=["none"], metavar="A,B", help="none, int8, int4 (none)"
+    )
     add("--engine", type=words(*ENGINES), default=["auto"], metavar="A,B", help=f"{', '.join(ENGINES)} (auto)")
     add("--llamacpp", metavar="PYTHON", help="Python of an environment that has llama-cpp-python, to measure it too")
     add("--threads", type=int, metavar="N", help="CPU threads of each engine")
@@ -159,7 +161,7 @@ def _ours(
     options: argparse.Namespace, model: Any, prompt: list[int], wait: Callable[[], None]
 ) -> Iterator[tuple[Ours, str | None]]:
     """Our engine in every type of weights, with the quantization of each."""
-    from ianvs_specdec.targets.registry import target_of
+    from ianvs_specdec.targets.registry import create_target
 
     labels = set()
     for engine in options.engine:
@@ -167,7 +169,7 @@ def _ours(
             quantization = None if name == "none" else name
             # transformers' engine rounds the model itself, and the next target needs its weights.
             own = copy.deepcopy(model) if quantization and engine == "transformers" else model
-            target = target_of(own, quantization=quantization, engine=engine)
+            target = create_target(own, quantization=quantization, engine=engine)
             label = f"ours {quantization or options.dtype}, {target.kind}"
             # Two engines may come to the same target.
             if label not in labels:

@@ -40,7 +40,7 @@ from ianvs_specdec.benchmarks.files import positive
 if TYPE_CHECKING:
     from bench.methods import Method
     from bench.prompts import Request
-    from ianvs_specdec.engine.scheduling import Length
+    from ianvs_specdec.engine.length import Length
 
 AT_ONCE = (1, 4, 8, 16)
 FIXED = "fixed:"
@@ -116,11 +116,11 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
 
 def _own_rows(options: argparse.Namespace, model: Any) -> Iterator[Row]:
     from bench.methods import Method, methods
-    from ianvs_specdec.targets.registry import target_of
+    from ianvs_specdec.targets.registry import create_target
 
     for quantization in (None, *options.quantization):
         own = copy.deepcopy(model) if quantization else model
-        target = target_of(own, consume=own is not model, quantization=quantization, engine=options.engine)
+        target = create_target(own, consume=own is not model, quantization=quantization, engine=options.engine)
         for name, settings in methods(options, quantization):
             if name == "autoregressive" or settings.get("tree") == "chain":
                 method = Method(target, name, settings, eos_of(model), options.max_new_tokens)
@@ -134,7 +134,7 @@ def _ours(options: argparse.Namespace, method: Method, name: str, suffix: str) -
 
     def serve(length: Length, at_once: int, batch: Sequence[Request]) -> Round:
         started = time.perf_counter()
-        engine = Engine(method.target, length, at_once=at_once)
+        engine = Engine(method.target, length, max_batch_size=at_once)
         asked = [method.request(request.ids, task=request.task) for request in batch]
         for request in asked:
             engine.add(request)

@@ -23,9 +23,9 @@ from ianvs_specdec.common.errors import unknown
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import Target
 from ianvs_specdec.engine.loop import Engine
-from ianvs_specdec.engine.memory import held
+from ianvs_specdec.engine.memory import tensor_bytes
 from ianvs_specdec.engine.request import Request as EngineRequest
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 
 GENERATE, LOOKUP, ASSISTED = (f"transformers {mode}" for mode in ("generate", "prompt lookup", "assisted"))
 DRAFT_FREE = tuple(f"ours {method}" for method in ("prompt_lookup", "lookahead", "rest", "suffix", "recycling"))
@@ -83,7 +83,7 @@ class Method:
         found: list[int] = []
 
         def look(_: list[int]) -> None:
-            found.append(held(self.target, self.drafter, self._latest.sequence, apart=[model]))
+            found.append(tensor_bytes(self.target, self.drafter, self._latest.sequence, exclude=[model]))
 
         self._decoded(self._longest, on_tokens=look)
         return max(found)
@@ -127,7 +127,7 @@ def lineup(
 def _ours(options: argparse.Namespace, model: Any, eos_ids: list[int]) -> Iterator[Contestant]:
     for quantization in (None, *options.quantization):
         own = copy.deepcopy(model) if quantization else model
-        target = target_of(own, consume=own is not model, quantization=quantization, engine=options.engine)
+        target = create_target(own, consume=own is not model, quantization=quantization, engine=options.engine)
         suffix = f" {quantization}" if quantization else ""
         for name, settings in methods(options, quantization):
             method = Method(target, name, settings, eos_ids, options.max_new_tokens)
@@ -156,12 +156,12 @@ def generate(model: Any, name: str, eos_ids: list[int], max_tokens: int, **setti
             **settings,
         )
         seconds = time.perf_counter() - started
-        largest_cache[0] = max(largest_cache[0], held(output.past_key_values))
+        largest_cache[0] = max(largest_cache[0], tensor_bytes(output.past_key_values))
         new = output.sequences[0, len(request.ids) :].tolist()
         # Its first pass verifies the first draft together with the prompt.
         return Run(new, seconds, 0, prefills=0, ttft=watcher.time - started)
 
-    return Contestant(name, decode, lambda: held(model, settings) + largest_cache[0])
+    return Contestant(name, decode, lambda: tensor_bytes(model, settings) + largest_cache[0])
 
 
 class FirstToken:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.command import EXAMPLE, SETS, words
 from bench.prompts import Request, read_requests
-from ianvs_specdec.backends.quantization import OWN
+from ianvs_specdec.backends.quantization import BUILT_IN
 from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.common import heap
 from ianvs_specdec.common.errors import UserError
@@ -29,7 +29,7 @@ def shared(parser: argparse.ArgumentParser) -> None:
     add("--gguf-type", choices=types, help="weights of llama.cpp (as --dtype)")
     add("--engine", choices=ENGINES, default="auto", help="what computes our rows (auto: the native step, if it can)")
     more = "ours in int8, int4 or both as well, alone and with EAGLE"
-    add("--quantization", type=words(*OWN), default=[], metavar="A,B", help=more)
+    add("--quantization", type=words(*BUILT_IN), default=[], metavar="A,B", help=more)
     add("--prompts", type=Path, action="append", metavar="FILE", help="questions; repeatable (the embedded sets)")
     add("--set", action="append", default=[], metavar="METHOD.K=V", help="an option of a method; repeatable")
     add("--max-new-tokens", type=positive, default=128, metavar="N")

@@ -22,7 +22,7 @@ from ianvs_specdec.backends.official.backend import WORKER as PUBLISHED
 from ianvs_specdec.backends.official.backend import steps_of
 from ianvs_specdec.backends.process import WorkerProcess, environment
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.models.gguf.gguf import TYPES, export_gguf
+from ianvs_specdec.models.gguf.exporting import TYPES, export_gguf
 
 LLAMACPP = "llama.cpp"
 LLAMACPP_WORKER = Path(__file__).with_name("llamacpp_worker.py")
@@ -182,15 +182,15 @@ def vllm(options: argparse.Namespace, head: Path | None, positions: int, stack: 
 
 def published(options: argparse.Namespace, package: str, eos_ids: list[int], stack: ExitStack) -> Peer:
     """A published package, unpatched, in its environment below ``--official``. Raises ``UserError`` without one."""
-    from ianvs_specdec.backends.official.layout import old_head, old_model
+    from ianvs_specdec.backends.official.layout import convert_head, convert_model
 
     python = options.official / PACKAGES[package] / "bin" / "python"
     if not python.exists():
         raise UserError(f"there is no {python}: `make bench-official` makes the environments of the packages")
     out = options.out.resolve()
-    arguments = {"model": str(old_model(options.model, out / "model", eos_ids)), "dtype": options.dtype}
+    arguments = {"model": str(convert_model(options.model, out / "model", eos_ids)), "dtype": options.dtype}
     if package == "eagle-llm":
-        arguments["head"] = str(old_head(eagle_head(options), out / "head"))
+        arguments["head"] = str(convert_head(eagle_head(options), out / "head"))
     threads = _threads(options)
     command = [str(python.absolute()), str(PUBLISHED), package]
     return stack.enter_context(closing(Peer(package, command, {**arguments, "threads": threads}, threads)))

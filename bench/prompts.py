@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.benchmarks.files import read_json_lines, spread
+from ianvs_specdec.benchmarks.files import read_json_lines, sample_evenly
 from ianvs_specdec.common.errors import UserError
 
 PROMPT_KEYS = ("prompt", "question", "query", "turns")
@@ -31,7 +31,7 @@ def read_requests(path: Path, tokenizer: Any, limit: int, room: int) -> list[Req
     fitting = [request for request in encoded if 0 < len(request.ids) <= room]
     if not fitting:
         raise UserError(f"--prompts {path} has no prompt of at most {room} tokens")
-    return spread(fitting, limit)
+    return sample_evenly(fitting, limit)
 
 
 def read_rows(path: Path, limit: int | None = None) -> list[tuple[Any, str]]:
@@ -50,7 +50,7 @@ def read_rows(path: Path, limit: int | None = None) -> list[tuple[Any, str]]:
         if not prompt:
             raise UserError(f"{path}:{number}: no prompt, question, query or turns in this line")
         rows.append((prompt[0] if isinstance(prompt, list) and isinstance(prompt[0], str) else prompt, task))
-    return spread(rows, limit)
+    return sample_evenly(rows, limit)
 
 
 def _encode(text: str, tokenizer: Any) -> list[int]:

@@ -28,7 +28,7 @@ from safetensors.numpy import save_file
 
 from bench.command import EXAMPLE, columns
 from ianvs_specdec.backends.base import NO_HINTS, OnChunk
-from ianvs_specdec.backends.specdec import of_method
+from ianvs_specdec.backends.specdec import engine_backend
 from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling, Step, Trace
 from ianvs_specdec.records.identity import machine
@@ -38,7 +38,7 @@ TOKENS = 20
 """Of an answer."""
 
 
-class InstantLLM(of_method("autoregressive")):  # type: ignore[misc]
+class InstantLLM(engine_backend("autoregressive")):  # type: ignore[misc]
     """Stands in for the back end ``autoregressive``, whose answers it forges: one token per chunk and step."""
 
     def load(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.split.scene import decode, edge, endless_target, questions, truth_of, verifier
-from ianvs_specdec.backends.split.process import Started
+from ianvs_specdec.backends.child import ServerProcess
 from ianvs_specdec.common.errors import UserError
 
 HEADERS = 52
@@ -40,7 +40,7 @@ def measure(_: argparse.Namespace, folder: Path) -> Iterator[Row]:
             for name, drafter in drafts.items():
                 for in_flight in IN_FLIGHT:
                     # A link of our own: it tells segments, too.
-                    link = Started(["link", "--listen", "127.0.0.1:0", "--to", address, f"--preset={PRESET}"])
+                    link = ServerProcess(["link", "--listen", "127.0.0.1:0", "--to", address, f"--preset={PRESET}"])
                     own = {"mode": "split", "length": f"fixed:{DRAFT_LENGTH}", "in_flight": in_flight, **drafter}
                     more = {"verifier_ca": str(chain)} if tls else {}
                     try:
@@ -64,7 +64,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return chain, key
 
 
-def _counted(llm: Any, link: Started, asked: list[str]) -> Row:
+def _counted(llm: Any, link: ServerProcess, asked: list[str]) -> Row:
     decode(llm, asked[0], TOKENS)
     before = link.ask()
     answers = [decode(llm, question, TOKENS) for question in asked[1:]]

@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 from bench.split.scene import COSTS, SCALE, SPECDEC, Truth, decode, edge, endless_target, questions, truth_of
-from ianvs_specdec.backends.split.process import Started
+from ianvs_specdec.backends.child import ServerProcess
 from ianvs_specdec.benchmarks.files import positive
 from ianvs_specdec.net.link import Path as NetworkPath
 from ianvs_specdec.net.link.link import Link
@@ -142,7 +142,7 @@ class Scene:
     def _start(self) -> None:
         costs = ("--set", f"emulate={COSTS}", "--set", f"emulate_scale={SCALE}", "--set", "threads=1")
         place = ("--model", str(self.target), "--port", self._port, "--grace", "1")
-        self._verifier = Started(["verifier", *place, *costs])
+        self._verifier = ServerProcess(["verifier", *place, *costs])
 
 
 def measure(options: argparse.Namespace, folder: Path) -> Iterator[Row]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from ianvs_specdec.engine import Context, Drafter, Output, Target, TokenTree
-from ianvs_specdec.engine.contracts import Lines
+from ianvs_specdec.engine.contracts import Continuations
 
 OTHERS = (0.24, 0.15, 0.07, 0.08)
 """Of the tokens that are not the embedded edge model's likeliest, these shares of the embedded cloud model's are its
@@ -31,7 +31,7 @@ class Paced(Drafter):
     """The likeliest token is the target's own with probability ``right``, and otherwise one of the next choices is with
     the probabilities ``OTHERS``. Drafts have at most ``most`` tokens."""
 
-    lines = True
+    supports_continuations = True
 
     def __init__(self, truth: str, right: float, seconds: float = 0.0, most: int = 64) -> None:
         self._truth, self._right, self._seconds, self._most = truth, right, seconds, most
@@ -56,7 +56,7 @@ class Paced(Drafter):
         likely = [self._right, *((1 - self._right) * share for share in OTHERS)]
         return [((token + (n != rank) * (n + 1)) % self._vocabulary, chance) for n, chance in enumerate(likely)]
 
-    def lines_behind(self, context: Context) -> Lines:
+    def continuations(self, context: Context) -> Continuations:
         return _Lines(self, self._seconds, len(context.tokens), len(self._answer))
 
     def propose(self, context: Context, budget: int) -> TokenTree:

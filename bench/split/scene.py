@@ -15,8 +15,8 @@ from typing import Any
 from bench.command import EXAMPLE, SETS
 from bench.prompts import read_rows
 from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.backends.child import ServerProcess
 from ianvs_specdec.backends.split.backend import SplitSpecDecLLM
-from ianvs_specdec.backends.split.process import Started
 from ianvs_specdec.common.sampling import Sampling
 from ianvs_specdec.common.settings import ExistingPath, Share
 from ianvs_specdec.common.types import Completion, Message
@@ -96,7 +96,7 @@ def questions(count: int) -> list[str]:
 def verifier(file: Path, model: Path, settings: Mapping[str, Any], *more: str) -> Iterator[str]:
     """The address of a running one. ``settings`` are hyperparameters, which are written into ``file``."""
     file.write_text(json.dumps({"model": str(model), "threads": 1, **settings}), encoding="utf-8")
-    started = Started(["verifier", "--settings", str(file), "--port", "0", "--grace", "1", *more])
+    started = ServerProcess(["verifier", "--settings", str(file), "--port", "0", "--grace", "1", *more])
     try:
         yield started.address
     finally:

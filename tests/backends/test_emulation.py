@@ -11,11 +11,11 @@ import pytest
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.backends.emulation import Emulation, scale_for
 from ianvs_specdec.common.types import Sampling
+from ianvs_specdec.engine.length import FinishedStep
 from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.engine.request import Request
-from ianvs_specdec.engine.scheduling import Finished
 from ianvs_specdec.lengths.fixed import Fixed
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support.cost_tables import LEVEL, simple
 from tests.support.tiny import tiny_model
 
@@ -28,10 +28,12 @@ class Told(Fixed):
 
     def __init__(self, tokens: int) -> None:
         super().__init__(tokens)
-        self.told: list[tuple[Finished, int]] = []
+        self.told: list[tuple[FinishedStep, int]] = []
 
-    def learn(self, finished: Finished) -> None:
-        self.told.append((finished, sum(share.stats.context_tokens - share.step.emitted for share in finished.shares)))
+    def learn(self, finished: FinishedStep) -> None:
+        self.told.append(
+            (finished, sum(request.stats.context_tokens - request.step.emitted for request in finished.requests))
+        )
 
 
 class Counted:
@@ -50,11 +52,11 @@ class Counted:
 
 @pytest.fixture(scope="module")
 def target():
-    return target_of(tiny_model())
+    return create_target(tiny_model())
 
 
 def served(target, meter, length, count=2, on_tokens=None):
-    engine = Engine(target, length, meter=meter)
+    engine = Engine(target, length, timer=meter)
     requests = [
         Request(
             target,
@@ -82,9 +84,9 @@ def test_each_step_lasts_as_long_as_the_table_says_and_writes_what_it_wrote(targ
     for finished, context in length.told:
         assert finished.context == context
         # Here a prompt takes as long after any context.
-        seconds = table.step_seconds(finished.rows, context, len(finished.shares), finished.prompt_rows, 0)
+        seconds = table.step_seconds(finished.rows, context, len(finished.requests), finished.prompt_rows, 0)
         assert finished.verify_seconds == pytest.approx(scale * seconds)
-        drafted = [share.step.drafted for share in finished.shares]
+        drafted = [request.step.drafted for request in finished.requests]
         assert finished.draft_seconds == pytest.approx(scale * table.draft_seconds(drafted) if drafted else 0.0)
     assert any(finished.draft_seconds >= scale * LEVEL for finished, _ in length.told)
     total = sum(finished.draft_seconds + finished.verify_seconds for finished, _ in length.told)
@@ -103,8 +105,8 @@ def test_a_step_that_this_machine_is_too_slow_for_is_counted_and_told(caplog):
     assert emulation.late == pytest.approx(0.49)
     assert clock.time == pytest.approx(0.01 + 0.5 + 0.01), "the times after it count from its end"
     with caplog.at_level(logging.WARNING):
-        emulation.tell()
-    assert "1 of 3 steps took longer than a stated one would" in caplog.text
+        emulation.log_overruns()
+    assert "1 of 3 steps took longer than on a stated one" in caplog.text
 
 
 def test_what_the_engine_does_between_its_steps_is_within_the_next_and_idling_is_not():

@@ -10,7 +10,7 @@ import pytest
 from ianvs_specdec.backends import backend
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.models.gguf.architecture import architecture
-from ianvs_specdec.models.gguf.checkpoint import Checkpoint
+from ianvs_specdec.models.headers import headers
 from tests.support.folders import change, random_model
 
 QUESTIONS = ["the cat sat on the mat and the cat sat on " * times for times in (6, 3, 1)]
@@ -45,4 +45,5 @@ def test_the_window_is_the_extended_one(tmp_path: Path, stated: int, rope: dict[
         import json
 
         config = json.loads((tmp_path / "config.json").read_text())
-        assert architecture(config, Checkpoint(tmp_path).shapes).metadata["context_length"] == 256
+        shapes = {name: header.shape for name, header in headers(tmp_path).items()}
+        assert architecture(config, shapes).metadata["context_length"] == 256

@@ -15,8 +15,8 @@ import pytest
 from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.types import Completion, Message, Sampling
-from tests.support.few import few
 from tests.support.folders import CLOUD, EDGE, EXAMPLE
+from tests.support.slow_cases import slow_unless
 
 LINES = (EXAMPLE / "dataset" / "knowledge" / "test.jsonl").read_text(encoding="utf-8").splitlines()[::120]
 CHATS: list[list[Message]] = [[{"role": "user", "content": json.loads(line)["question"]["turns"][0]}] for line in LINES]
@@ -58,7 +58,7 @@ def check(found: list[Completion], plain: list[Completion], ours: list[Completio
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", few(BACKENDS, {"eagle", "huggingface"}.__contains__))
+@pytest.mark.parametrize("name", slow_unless(BACKENDS, {"eagle", "huggingface"}.__contains__))
 def test_back_ends_tell_the_same(name: str, ours: list[Completion]) -> None:
     chosen, options = BACKENDS[name]
     with load(chosen, **options) as llm:

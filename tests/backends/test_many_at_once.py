@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.backends import backend
-from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError
+from ianvs_specdec.common.errors import AnswerError, RequestCancelledError, UserError
 from ianvs_specdec.common.types import Completion, Hints, Occupancy, Sampling
 from ianvs_specdec.engine import loop
 from tests.support.models import build_model
@@ -62,9 +62,9 @@ class Pool:
         self._threads = ThreadPoolExecutor(32)
 
     def ask(
-        self, text: str, sampling: Sampling, given_up: Callable[[], bool] | None = None, on_chunk: Any = None
+        self, text: str, sampling: Sampling, cancelled: Callable[[], bool] | None = None, on_chunk: Any = None
     ) -> Future[Completion]:
-        return self._threads.submit(self.llm.generate, chat(text), sampling, on_chunk, Hints(given_up=given_up))
+        return self._threads.submit(self.llm.generate, chat(text), sampling, on_chunk, Hints(cancelled=cancelled))
 
     def begun(self) -> tuple[Future[Completion], threading.Event]:
         """A request without end that has begun to answer, and what ends it."""
@@ -124,7 +124,7 @@ def test_who_leaves_is_let_go_of_and_the_others_go_on(long_model: Path, pool: An
     leaving, leaves = asked.begun()
     assert asked.llm.occupancy().sequences == 2
     leaves.set()
-    with pytest.raises(AbandonedError):
+    with pytest.raises(RequestCancelledError):
         leaving.result(LONGEST)
     asked.wait_for(lambda now: now.sequences == 1)
     assert not staying.done()
@@ -140,7 +140,7 @@ def test_who_waits_for_room_leaves_as_well(long_model: Path, pool: Any) -> None:
     waiting, behind = asked.ask("x", FOR_EVER, leaves.is_set), asked.ask("y", FOR_EVER)
     asked.wait_for(lambda now: (now.sequences, now.waiting) == (1, 2))
     leaves.set()
-    with pytest.raises(AbandonedError):
+    with pytest.raises(RequestCancelledError):
         waiting.result(LONGEST)
     asked.wait_for(lambda now: (now.sequences, now.waiting) == (1, 1))
     assert not running.done()
@@ -181,7 +181,7 @@ def test_when_the_engine_ends_everybody_is_told(
 
     monkeypatch.setattr(loop.Engine, "_leave", fail)
     running[0][1].set()
-    with pytest.raises(AbandonedError):
+    with pytest.raises(RequestCancelledError):
         running[0][0].result(LONGEST)
     raised = list[BaseException | None]()
     for answer in [*(answer for answer, _ in running[1:]), *(asked.ask("hello", Sampling(max_tokens=2)) for _ in "ab")]:

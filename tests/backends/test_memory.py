@@ -17,7 +17,7 @@ from tests.support.paths import EXAMPLE
 
 MODELS = EXAMPLE / "models"
 
-needs_native = pytest.mark.skipif(library.why_not() is not None, reason="the native step was not built")
+needs_native = pytest.mark.skipif(library.unavailable_reason() is not None, reason="the native step was not built")
 
 
 def memory(name: str, model: Path, **options: Any) -> int:

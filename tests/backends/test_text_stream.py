@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.backends.prompts import Chat, TextStream
-from ianvs_specdec.common.errors import AbandonedError
+from ianvs_specdec.common.errors import RequestCancelledError
 from ianvs_specdec.common.types import Hints, Sampling
 from ianvs_specdec.engine.stopping import StopStrings
 
@@ -37,8 +37,8 @@ def test_a_text_is_encoded_once_and_only_while_it_is_wanted(tokenizer: Any) -> N
     first = chat.encoded(TEXT, Sampling())
     first.append(0)
     assert chat.encoded(TEXT, Sampling()) == first[:-1]
-    with pytest.raises(AbandonedError):
-        chat.encoded("another", Sampling(), Hints(given_up=lambda: True))
+    with pytest.raises(RequestCancelledError):
+        chat.encoded("another", Sampling(), Hints(cancelled=lambda: True))
     assert encoded == [TEXT]
 
 

@@ -60,11 +60,11 @@ def test_each_length_has_a_row_and_a_policy_is_held_against_the_best_fixed_one_i
     from bench.methods import Method
     from bench.options import load
     from bench.prompts import Request
-    from ianvs_specdec.targets.registry import target_of
+    from ianvs_specdec.targets.registry import create_target
 
     asked = ["--length", "fixed:1", "--length", "fixed:3", "--length", "goodput", "--at-once", "2"]
     options = _arguments([*arguments, *asked])
-    target = target_of(load(options)[0], engine="torch")
+    target = create_target(load(options)[0], engine="torch")
     rows = list(_ours(options, Method(target, "prompt_lookup", {}, [1], 6), "prompt_lookup", ""))
     assert [row.name for row in rows] == [f"ours prompt_lookup {length}" for length in asked[1:6:2]]
     rows = [*_ours(options, Method(target, "autoregressive", {}, [1], 6), "autoregressive", ""), *rows]

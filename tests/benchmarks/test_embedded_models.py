@@ -10,7 +10,7 @@ from ianvs_specdec.backends.specdec import AutoregressiveLLM  # noqa: E402
 from ianvs_specdec.benchmarks.rows import query_of  # noqa: E402
 from ianvs_specdec.benchmarks.scorers import scorer  # noqa: E402
 from ianvs_specdec.common.types import Sampling, messages_of  # noqa: E402
-from tests.support.lines import rows_in  # noqa: E402
+from tests.support.jsonl import read_jsonl  # noqa: E402
 from tests.support.paths import EXAMPLE  # noqa: E402
 
 MODELS = EXAMPLE / "models"
@@ -18,7 +18,7 @@ SAMPLING = Sampling(max_tokens=256)
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
-    return rows_in(EXAMPLE / "dataset" / name / "test.jsonl")
+    return read_jsonl(EXAMPLE / "dataset" / name / "test.jsonl")
 
 
 def test_all_weights_together_are_under_40_megabytes() -> None:

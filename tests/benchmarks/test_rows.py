@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ianvs_specdec.benchmarks.rows import own_form, query_of, query_of_row
+from ianvs_specdec.benchmarks.rows import normalize_row, query_of, query_of_row
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.processor import DatasetProcessor
 
@@ -46,14 +46,14 @@ def test_a_malformed_question_names_row_and_reason(question: Any, message: str) 
 def test_an_option_is_named_in_many_ways(answer: Any) -> None:
     row = {"question": {"turns": ["Which?"], "id": 7}, "choices": ["Rome", "Paris", "Oslo"], "answer": answer}
     question = {"turns": ["Which?\nA. Rome\nB. Paris\nC. Oslo\nAnswer:"], "id": 7, "scorer": "choice"}
-    assert own_form(row) == (question, "C")
-    assert own_form({"question": "Which?", "choices": ["Oslo", "Oslo"], "answer": "Oslo"})[1] == "Oslo", "which?"
+    assert normalize_row(row) == (question, "C")
+    assert normalize_row({"question": "Which?", "choices": ["Oslo", "Oslo"], "answer": "Oslo"})[1] == "Oslo", "which?"
 
 
 @pytest.mark.parametrize(("answer", "letter"), [("b", "B"), ("(B)", "B"), ("B.", "B"), (1, "B"), ("Both.", "Both.")])
 def test_options_within_the_question(answer: Any, letter: str) -> None:
     asked = "Which?\nA. Rome\nB. Paris"
-    assert own_form(asked, answer) == (asked, letter)
+    assert normalize_row(asked, answer) == (asked, letter)
 
 
 def test_fields_beside_the_question_are_its_own() -> None:

@@ -12,16 +12,15 @@ from typing import Any
 
 import pytest
 
+from ianvs_specdec.benchmarks.extraction import extract_choice, extract_number, marked_number, options_of
 from ianvs_specdec.benchmarks.judge_prompts import rating
-from ianvs_specdec.benchmarks.letters import extract_choice, options_of
-from ianvs_specdec.benchmarks.numbers import extract_number, marked_number
 from ianvs_specdec.benchmarks.scorers import prediction, scorer
 from ianvs_specdec.workspace.scoring import scores
-from tests.support.lines import rows_in
+from tests.support.jsonl import read_jsonl
 
 
 def recorded(name: str) -> list[dict[str, Any]]:
-    return rows_in(Path(__file__).parent / "recorded" / f"{name}.jsonl")
+    return read_jsonl(Path(__file__).parent / "recorded" / f"{name}.jsonl")
 
 
 NUMBERS = recorded("numbers")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,7 @@ def test_parquet_without_the_library_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
 ) -> None:
     (tmp_path / "test.parquet").write_bytes(b"PAR1")
-    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert "pip install 'datasets>=" in refused("gsm8k", "--from", tmp_path / "test.parquet")
 
 

@@ -11,7 +11,7 @@ from ianvs_specdec.benchmarks.world import dataset, facts, outcomes, questions, 
 from ianvs_specdec.benchmarks.world.drift import ROUND
 from ianvs_specdec.benchmarks.world.questions import question_of
 from ianvs_specdec.commands.cli import main
-from tests.support.lines import rows_in
+from tests.support.jsonl import read_jsonl
 from tests.support.paths import EXAMPLE
 
 SHIPPED = {
@@ -31,7 +31,7 @@ def made(tmp_path: Path, name: str, *arguments: str) -> Path:
 
 def asked(path: Path) -> list[tuple[str, str]]:
     """Subject and question of each row."""
-    rows = [row["question"] for row in rows_in(path)]
+    rows = [row["question"] for row in read_jsonl(path)]
     return [(row["group"], row["turns"][0].split("\nA. ")[0]) for row in rows]
 
 

@@ -228,7 +228,7 @@ def test_a_bad_prompt_is_named_by_file_and_line(decode, raw, message):
         (("--head", "somewhere"), "no draft head"),
         (("--max-new-tokens", "0"), "--max-new-tokens must be"),
         (("--threads", "0"), "--threads"),
-        (("--device", "nowhere"), "device 'nowhere' is not there"),
+        (("--device", "nowhere"), "device 'nowhere' is not available"),
     ],
 )
 def test_a_bad_option_is_said_before_anything_is_decoded(decode, arguments, message):

@@ -77,7 +77,7 @@ def test_what_is_wrong_is_told_where_it_stands(
         ([*asked, "--slo", "tpto=1", *out], "--slo: unknown objective 'tpto'. Did you mean 'tpot'?"),
         ([*asked, "--arrivals", str(trace), *out], f"{trace}:2: the column 'TIMESTAMP' is missing"),
         ([*asked, "--policies", "fixed:0", *out], "--policies: policies goes with --settings, not with --url"),
-        (asked, "where to? Give --out DIR"),
+        (asked, "--out DIR is missing"),
         (["--rates", "1", *out], "give --url of a running server"),
     ):
         error = message(capsys, *arguments)
@@ -105,5 +105,5 @@ def test_a_server_that_dies_is_one_message_and_what_is_there_is_kept(
     error = message(capsys, *asked, "--rates", "1,2", "--out", str(out), code=1).splitlines()
     assert [line for line in error if line.startswith("specdec load:")] == error[-1:]
     assert "cannot be reached" in error[-1]
-    assert f"finished rounds are kept in {out}; start again with the same options to go on" in error[-1]
+    assert f"finished rounds are stored in {out}; run the same command again to continue" in error[-1]
     assert [row["rate"] for row in json.loads((out / "sweep.json").read_text())] == [1.0]

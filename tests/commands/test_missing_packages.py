@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.common.errors import not_installed, packages
+from ianvs_specdec.common.errors import missing_package_error, optional_import
 from tests.support.paths import EXAMPLE
 
 MODELS = EXAMPLE / "models"
@@ -54,9 +54,9 @@ def test_the_command_says_what_it_lacks(tmp_path: Path) -> None:
 
 
 def test_what_is_not_a_missing_package_remains_what_it_is() -> None:
-    with pytest.raises(ModuleNotFoundError), packages():
+    with pytest.raises(ModuleNotFoundError), optional_import():
         import ianvs_specdec.no_such_part  # noqa: F401
     wrapped = ValueError("no tokenizer")
-    assert not_installed(wrapped) is None
+    assert missing_package_error(wrapped) is None
     wrapped.__cause__ = ModuleNotFoundError("no", name="tokenizers.decoders")
-    assert str(not_installed(wrapped)).startswith("the package tokenizers is not installed")
+    assert str(missing_package_error(wrapped)).startswith("the package tokenizers is not installed")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.commands import parent
+from ianvs_specdec.commands.server_arguments import watch_parent
 from ianvs_specdec.common.errors import UserError
 from tests.support.paths import EXAMPLE
 
@@ -19,7 +19,7 @@ def test_an_input_that_has_no_end_is_refused(monkeypatch: pytest.MonkeyPatch, tm
     with (tmp_path / "file").open() as given:
         monkeypatch.setattr(sys, "stdin", given)
         with pytest.raises(UserError, match="standard input must be a pipe"):
-            parent.watch()
+            watch_parent()
 
 
 @pytest.mark.parametrize("server", ["serve", "verifier"])

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.commands.cli import main
-from ianvs_specdec.commands.signals_asked import NEVER, surely
+from ianvs_specdec.commands.early_decision import NEVER, precise_threshold
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.learned import doubt
+from ianvs_specdec.routing.learned import uncertainty
 from ianvs_specdec.routing.outcomes.recorded import Outcomes, save_outcomes
 from ianvs_specdec.routing.routers.cascade import CascadeRouter
 from tests.backends.api.test_api_logprobs import streamed, token
@@ -71,9 +71,9 @@ def test_the_file_is_what_the_router_wants(
     assert len(api.bodies) == COUNT
     assert all(body["logprobs"] for body in api.bodies)
     router = CascadeRouter(calibration=str(tmp_path / "fitted.json"))
-    assert router.doubt.signals == ("answer_probability",)
+    assert router.model.signals == ("answer_probability",)
     assert 0 < router.threshold < 1
-    scores = [router.doubt.score({"answer_probability": 1 - p}) for p in sorted(SURE)]
+    scores = [router.model.score({"answer_probability": 1 - p}) for p in sorted(SURE)]
     assert scores == sorted(scores, reverse=True)
     assert abs(np.mean([score >= router.threshold for score in scores]) - 0.5) < 0.1
     # A probability: where the edge is right as often as it is sure, the fit says what was said.
@@ -90,13 +90,13 @@ def test_what_the_first_tokens_say_is_fitted_too(
     # The letter is the second of three tokens, so that these two say what the whole answer does.
     told = capsys.readouterr().out
     assert "after 2 tokens: auroc" in told
-    assert "would have gone to the cloud in the end" in told
+    assert "would go to the cloud in any case" in told
     path = tmp_path / "fitted.json"
     router = CascadeRouter(calibration=str(path), decide_after=2)
-    first = router.first
+    first = router.early
     assert first is not None
-    assert first.doubt.slopes == router.doubt.slopes
-    stopped = [first.doubt.score({"answer_probability": 1 - p}) >= first.doubt.threshold for p in SURE]
+    assert first.model.slopes == router.model.slopes
+    stopped = [first.model.score({"answer_probability": 1 - p}) >= first.model.threshold for p in SURE]
     report = json.loads(path.read_text())["report"]
     assert report["saved"] == pytest.approx(sum(stopped) / (3 * COUNT), abs=0.02)
     assert calibrate("--after", "3") == 2
@@ -108,10 +108,10 @@ def test_what_the_first_tokens_say_is_fitted_too(
 def test_a_threshold_for_the_first_tokens_is_the_lowest_that_is_sure() -> None:
     scores = np.array([0.9, 0.8, 0.7, 0.7, 0.6, 0.5])
     agrees = np.array([True, True, True, True, False, True])
-    assert surely(scores, agrees) == pytest.approx(0.65)
-    assert surely(scores, np.array([True, True, True, False, True, True])) == pytest.approx(0.75)
-    assert surely(scores, np.zeros(6, dtype=bool)) == NEVER
-    assert surely(scores, np.ones(6, dtype=bool)) == pytest.approx(0.25)
+    assert precise_threshold(scores, agrees) == pytest.approx(0.65)
+    assert precise_threshold(scores, np.array([True, True, True, False, True, True])) == pytest.approx(0.75)
+    assert precise_threshold(scores, np.zeros(6, dtype=bool)) == NEVER
+    assert precise_threshold(scores, np.ones(6, dtype=bool)) == pytest.approx(0.25)
 
 
 def test_several_routers_are_signals_by_their_names(
@@ -122,7 +122,7 @@ def test_several_routers_are_signals_by_their_names(
     assert calibrate(*given, signals=signals) == 0
     folders = dict.fromkeys(("one", "other"), str(SKILLS))
     router = CascadeRouter(calibration=str(tmp_path / "fitted.json"), routers=folders)
-    assert set(router.doubt.signals) == set(signals)
+    assert set(router.model.signals) == set(signals)
     capsys.readouterr()
     assert calibrate(*given[:2], "--router", f"one={SKILLS}", signals=signals) == 2
     assert "the same name" in capsys.readouterr().err
@@ -174,9 +174,9 @@ def test_a_fit_finds_the_slopes_that_made_the_labels() -> None:
     generator = np.random.default_rng(0)
     doubts = {name: generator.uniform(0.02, 0.98, 20000) for name in ("one", "other", "noise")}
     slopes = {"one": 1.5, "other": 0.5}
-    chances = doubt.scores(doubts, slopes, -0.7)
+    chances = uncertainty.scores(doubts, slopes, -0.7)
     labels = (generator.uniform(size=len(chances)) < chances).astype(np.float64)
-    found, offset = doubt.fit(doubts, labels)
+    found, offset = uncertainty.fit(doubts, labels)
     assert found["one"] == pytest.approx(1.5, abs=0.15)
     assert found["other"] == pytest.approx(0.5, abs=0.1)
     assert found["noise"] == pytest.approx(0.0, abs=0.05)
@@ -187,17 +187,17 @@ def test_a_signal_that_says_the_contrary_is_left_out() -> None:
     generator = np.random.default_rng(1)
     right, labels = generator.uniform(size=400), np.zeros(400)
     labels[right > 0.5] = 1.0
-    found, _ = doubt.fit({"right": right, "contrary": 1 - right**2}, labels)
+    found, _ = uncertainty.fit({"right": right, "contrary": 1 - right**2}, labels)
     assert found["contrary"] == 0.0 < found["right"]
     with pytest.raises(UserError, match="nothing to learn"):
-        doubt.fit({"contrary": 1 - right}, labels)
+        uncertainty.fit({"contrary": 1 - right}, labels)
 
 
 def test_every_query_is_scored_by_a_fit_to_others() -> None:
     doubts = {"a": np.array([0.1, 0.2, 0.3, 0.6, 0.7, 0.8])}
     labels = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 1.0])
     folds = [np.array([0, 3]), np.array([1, 4]), np.array([2, 5])]
-    held = doubt.cross_fitted(doubts, labels, folds)
+    held = uncertainty.cross_fitted(doubts, labels, folds)
     rest = np.array([1, 2, 4, 5])
-    alone = doubt.fit({"a": doubts["a"][rest]}, labels[rest])
-    assert held[[0, 3]] == pytest.approx(doubt.scores({"a": doubts["a"][[0, 3]]}, *alone))
+    alone = uncertainty.fit({"a": doubts["a"][rest]}, labels[rest])
+    assert held[[0, 3]] == pytest.approx(uncertainty.scores({"a": doubts["a"][[0, 3]]}, *alone))

@@ -89,7 +89,7 @@ def test_ctrl_c_and_sigterm_keep_what_was_answered(
         released.set()
         running.kill()
     assert running.returncode == 128 + number
-    assert f"{answered} answers are kept in" in err
+    assert f"{answered} answers are stored in" in err
     assert err.splitlines()[-1] == "specdec route: interrupted"
     assert not place.out.exists()
     asked = len(server.bodies)
@@ -190,5 +190,5 @@ def test_a_finished_job_has_it_all(
     asking: list[tuple[str, str]] = [("--edge", "x"), ("--samples", "2"), ("--scorer-set", "a=b"), ("--limit", "1")]
     for name, value in asking:
         assert main(["route", "label", "--job", job, "-o", str(out), name, value]) == 2
-        assert f"{name} is for asking models" in capsys.readouterr().err
+        assert f"{name} is for running models" in capsys.readouterr().err
     assert not out.exists()

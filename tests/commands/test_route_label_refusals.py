@@ -57,4 +57,4 @@ def test_settings_are_blamed_by_file_and_line(place: Place, api: ScriptedAPI) ->
     (place.folder / "cloud.yaml").write_text("model: [\n")
     assert "cloud.yaml:2: not valid YAML" in place.refused()
     (place.folder / "cloud.yaml").write_text("backend: api\n")
-    assert "which model is the cloud? Give --cloud FILE" in place.refused()
+    assert "no cloud model: give --cloud FILE" in place.refused()

@@ -13,8 +13,8 @@ pytest.importorskip("torch")
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin.models import EdgeModel
-from ianvs_specdec.routing.learned.doubt import Doubt
 from ianvs_specdec.routing.learned.folder import FILE
+from ianvs_specdec.routing.learned.uncertainty import UncertaintyModel
 from ianvs_specdec.routing.outcomes.recorded import Outcomes, save_outcomes
 from ianvs_specdec.routing.routers import build_router
 from tests.support.rivers import outcomes, run, values
@@ -79,7 +79,7 @@ def test_a_cascade_is_calibrated_with_it(
     given = ["--edge", tmp_path / "edge.yaml", "--out", tmp_path / "cascade.json"]
     assert main(["route", *map(str, (*fitted, *given))]) == 0
     assert "router: auroc" in capsys.readouterr().out
-    assert Doubt.load(tmp_path / "cascade.json").slopes["router"] > 0  # type: ignore[index]
+    assert UncertaintyModel.load(tmp_path / "cascade.json").slopes["router"] > 0  # type: ignore[index]
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from ianvs_specdec.commands import serve
 from ianvs_specdec.commands.cli import main
-from ianvs_specdec.common.errors import install
+from ianvs_specdec.common.errors import install_command
 from tests.support.servers import make_certificate
 
 pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
@@ -37,7 +37,7 @@ def message(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_wrong_options_are_named(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, part in (
-        ([], "which model?"),
+        ([], "no model"),
         (["--model", model, "--backend", "EagelSpecDec"], "--backend: unknown back end 'EagelSpecDec'. Did you mean"),
         (["--model", model, "--backend", "EagleSpecDec"], "head"),
         (["--model", model, "--set", "dtipe=float32"], "--set dtipe: unknown hyperparameter 'dtipe'. Did you mean"),
@@ -98,7 +98,7 @@ def test_a_missing_extra_is_named(
             for name in [name for name in sys.modules if name.startswith("ianvs_specdec.serving")]:
                 without.delitem(sys.modules, name)
             without.setitem(sys.modules, package, None)
-            assert install("serve") in message(capsys, "--model", model)
+            assert install_command("serve") in message(capsys, "--model", model)
 
 
 def test_the_command_line_goes_before_the_file(model: str, tmp_path: Path) -> None:
@@ -108,5 +108,5 @@ def test_the_command_line_goes_before_the_file(model: str, tmp_path: Path) -> No
     serve.add_arguments(parser)
     options = parser.parse_args(["--settings", str(file), "--set", "max_tokens=5", "--backend", "PromptLookup"])
     settings = serve._settings(options)
-    assert (settings.own.model, settings.backend) == (model, "PromptLookup")
+    assert (settings.general.model, settings.backend) == (model, "PromptLookup")
     assert (settings.sampling.max_tokens, settings.sampling.seed) == (5, 3)

@@ -89,7 +89,7 @@ def test_the_policy_is_needed(table, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        ([], "which model?"),
+        ([], "no model"),
         (["--seconds", "0"], "--seconds must be more than 0"),
         (["--model", "./none"], "--model: there is no model folder ./none"),
     ],

@@ -152,7 +152,7 @@ REFUSALS = {
     "no token file": (["--token-file", "/nowhere"], "--token-file /nowhere"),
     "an empty token file": (["--token-file", "{empty}"], "--token-file"),
     "a short token": (["--token-file", "{short}"], "16 characters"),
-    "another back end": (["--set", "backend=vllm"], "only our engine takes them"),
+    "another back end": (["--set", "backend=vllm"], "only our engine can"),
     "another acceptance": (["--set", "acceptance=typical"], "acceptance must be coupled"),
     "no sessions": (["--sessions", "0"], "--sessions must be from 1"),
 }

@@ -54,17 +54,17 @@ def test_nothing_is_said_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 SCRIPT = """
 import sys, time
-from ianvs_specdec.common.progress import Live, Progress, say
+from ianvs_specdec.common.progress import LiveLine, Progress, print_line
 told = Progress("answers", {"edge": 30})
 for number in range(30):
     told.step("edge")
     time.sleep(0.03)
 told.close()
-live = Live()
+live = LiveLine()
 for number in range(8):
     live.at(number / 8, f"step {number}")
     if number == 4:
-        say("12:00:00 half of it", sys.stdout)
+        print_line("12:00:00 half of it", sys.stdout)
     time.sleep(0.1)
 live.close()
 """

@@ -262,7 +262,7 @@ HEADS = {
 }
 
 
-WITHOUT = library.why_not()
+WITHOUT = library.unavailable_reason()
 NATIVE = pytest.param("native", marks=pytest.mark.skipif(WITHOUT is not None, reason=WITHOUT or ""))
 ENGINES = ["torch", NATIVE]
 """What computes target and head."""

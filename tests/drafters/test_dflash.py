@@ -20,10 +20,10 @@ from ianvs_specdec.drafters.eagle.steps import Pairs
 from ianvs_specdec.drafters.tensors import read_tensors
 from ianvs_specdec.engine import decode
 from ianvs_specdec.engine.loop import Engine
-from ianvs_specdec.engine.memory import held
+from ianvs_specdec.engine.memory import tensor_bytes
 from ianvs_specdec.engine.request import Request
-from ianvs_specdec.models.layout import ModelSizes, check_model
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.models.validation import ModelSizes, check_model
+from ianvs_specdec.targets.registry import create_target
 from tests.support.drafters import Workshop
 from tests.support.families import family_model
 from tests.support.paths import EXAMPLE
@@ -118,13 +118,15 @@ def test_drafts_are_those_of_transformers_step_for_step(kind, layer_type, model,
         assert all(len(own) == BLOCK for own in ours[:-BLOCK])
         accepted += sum(step.accepted for step in done.trace.steps)
     assert accepted > 16
-    assert held(drafter, apart=[target, *target.weights]) > sum(part.nbytes for part in assistant.parameters())
+    assert tensor_bytes(drafter, exclude=[target, *target.weights]) > sum(
+        part.nbytes for part in assistant.parameters()
+    )
 
 
 def sequences(target, drafter, length, count, sampling):
     """What ``count`` requests at once write."""
     drafter.prepare(target)
-    engine = Engine(target, lengths.create(length), at_once=count)
+    engine = Engine(target, lengths.create(length), max_batch_size=count)
     rule = "rejection" if sampling.greedy else "coupled"
     made = [
         Request(target, drafter.fork(), PROMPTS[number % len(PROMPTS)], sampling, eos_ids=[], rule=rule)
@@ -191,7 +193,7 @@ def test_a_configuration_of_another_head_is_refused_before_anything_is_loaded(wo
 def test_a_wrong_rotary_embedding_is_refused_when_the_head_is_loaded(workshop, tmp_path, model):
     folder = workshop.dflash(tmp_path / "head", rope_scaling={"rope_type": "linear", "factor": "2"})
     with pytest.raises(UserError, match=r"DFlash head .*config\.json: the parameters of the rotary embedding are"):
-        DFlashHead(folder, target_of(copy.deepcopy(model)))
+        DFlashHead(folder, create_target(copy.deepcopy(model)))
 
 
 @pytest.mark.parametrize(("used", "window"), [(None, None), (False, None), (True, 8)])
@@ -222,7 +224,7 @@ def test_damaged_tensors_are_refused(head, tmp_path, model):
     folder = changed(**{"norm.weight": torch.full((32,), torch.nan)})
     check_files(folder, None)
     with pytest.raises(UserError, match=r"DFlash head in .*norm\.weight"):
-        drafters.create("dflash", {"head": folder}).prepare(target_of(copy.deepcopy(model)))
+        drafters.create("dflash", {"head": folder}).prepare(create_target(copy.deepcopy(model)))
     whole = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
     refused(folder, "cannot read the DFlash head")

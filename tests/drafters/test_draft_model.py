@@ -14,11 +14,11 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.engine import Context
 from ianvs_specdec.engine.sampling import Noise
-from ianvs_specdec.targets.registry import target_of
-from tests.support.budgets import Budgets
+from ianvs_specdec.targets.registry import create_target
 from tests.support.drafters import noisy
-from tests.support.one_sequence import OneSequence
+from tests.support.lengths import ScriptedLength
 from tests.support.requests import decoded
+from tests.support.targets import OneSequence
 from tests.support.tiny import VOCABULARY, tiny_model
 
 PROMPT = [5, 9, 14, 3, 22, 9, 14, 31]
@@ -33,7 +33,7 @@ def saved(model, folder):
 
 @pytest.fixture(scope="module")
 def target():
-    return target_of(tiny_model())
+    return create_target(tiny_model())
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_a_draft_model_of_any_architecture(target, tmp_path, name):
     """Also one with a state that cannot be rolled back."""
     folder = saved(tiny_model(name), tmp_path)
     plain, _ = run(target, drafters.create("autoregressive"), GREEDY, "fixed:0")
-    uneven = Budgets(lambda _, step: (5, 0, 4, 0, 0, 1, 3)[step % 7])
+    uneven = ScriptedLength(lambda _, step: (5, 0, 4, 0, 0, 1, 3)[step % 7])
     for length in ("fixed:5", uneven):
         result, trees = run(target, DraftModel(folder), GREEDY, length)
         assert result.token_ids == plain.token_ids
@@ -189,14 +189,14 @@ def test_lines_that_part_anywhere_are_what_each_would_be_alone(target, draft, sa
     drafter, context = begun(target, draft, PROMPT, sampling, noise=noise)
     dice, ways = random.Random(1), [[]]
     with torch.inference_mode():
-        lines = drafter.lines_behind(context)
+        lines = drafter.continuations(context)
         waiting = [0]
         for step in range(12):
             asked = [0] if step == 0 else dice.sample(waiting, min(len(waiting), dice.choice([1, 1, 3])))
             waiting = [node for node in waiting if node not in asked]
             for node, found in zip(asked, lines.grow(asked), strict=True):
                 fresh, same = begun(target, draft, [*context.tokens, *ways[node]], sampling, noise=noise)
-                [expected] = fresh.lines_behind(same).grow([0])
+                [expected] = fresh.continuations(same).grow([0])
                 assert [token for token, _ in found] == [token for token, _ in expected]
                 assert [chance for _, chance in found] == pytest.approx([chance for _, chance in expected], rel=1e-3)
                 for token, _ in found:

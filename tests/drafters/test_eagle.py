@@ -19,7 +19,7 @@ from ianvs_specdec.engine import Context, Observation, TokenTree
 from ianvs_specdec.engine.sampling import Noise
 from ianvs_specdec.targets import fused_sequence
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.drafters.eagle_oracle import (
     CONFIG,
     ENGINES,
@@ -33,10 +33,10 @@ from tests.drafters.eagle_oracle import (
     save_heads,
     wide,
 )
-from tests.support.budgets import Budgets
-from tests.support.few import few
-from tests.support.one_sequence import OneSequence
+from tests.support.lengths import ScriptedLength
 from tests.support.requests import decoded
+from tests.support.slow_cases import slow_unless
+from tests.support.targets import OneSequence
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def model():
 
 @pytest.fixture(scope="module", params=ENGINES)
 def target(model, request):
-    return target_of(model, engine=request.param)
+    return create_target(model, engine=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +111,17 @@ def test_any_target_will_do_and_steps_without_drafts_in_between(folder):
     drafter = drafters.create("eagle", {"head": folder / "eagle", "total_tokens": 10, "depth": 2, "eagle_topk": 3})
     oracle = oracle_of(model, "eagle")
     trees: list[TokenTree] = []
-    target = target_of(model)
+    target = create_target(model)
     assert isinstance(target, HuggingFaceTarget)
     for prompt in ([4], PROMPT):
         trees.clear()
         result = decoded(
-            target, drafter, Budgets(lambda _, step: 9 * (step % 2)), prompt, Sampling(max_tokens=12), trace_trees=trees
+            target,
+            drafter,
+            ScriptedLength(lambda _, step: 9 * (step % 2)),
+            prompt,
+            Sampling(max_tokens=12),
+            trace_trees=trees,
         )
         done = 1
         for step, tree in zip(result.trace.steps, trees, strict=True):
@@ -244,7 +249,7 @@ def test_a_repetition_penalty_counts_for_the_head_too(target, folder):
 
 
 def test_the_context_window_ends_drafts(folder):
-    target = target_of(wide(max_position_embeddings=20))
+    target = create_target(wide(max_position_embeddings=20))
     drafter = drafters.create("eagle", {"head": folder / "eagle"})
     expected = run(target, drafters.create("autoregressive"), length="fixed:0")[1]
     assert run(target, drafter)[1].token_ids == expected.token_ids
@@ -256,7 +261,7 @@ def test_the_context_window_ends_drafts(folder):
 @pytest.mark.parametrize("scale", [1e2, 1e30])
 def test_a_head_whose_numbers_overflow_changes_no_output(tmp_path, engine, temperature, scale):
     save(tmp_path, {name: scale * weights for name, weights in random_tensors(CONFIG, False).items()}, CONFIG)
-    target = target_of(wide(), engine=engine)
+    target = create_target(wide(), engine=engine)
     drafter = drafters.create("eagle", {"head": tmp_path})
     expected = run(target, drafters.create("autoregressive"), rule="coupled", temperature=temperature)[1]
     assert run(target, drafter, rule="coupled", temperature=temperature)[1].token_ids == expected.token_ids
@@ -271,12 +276,12 @@ TRACES = {
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
-    ("trace", "requests"), few(itertools.product(TRACES, [1, None]), lambda case: case[1] is not None)
+    ("trace", "requests"), slow_unless(itertools.product(TRACES, [1, None]), lambda case: case[1] is not None)
 )
 def test_trees_and_counts_are_those_of_the_official_implementation(shared, reference_model, trace, requests, engine):
     head, options = TRACES[trace]
     drafter = drafters.create("eagle", {"head": shared / "reference" / head, **options})
-    target = target_of(reference_model, engine=engine)
+    target = create_target(reference_model, engine=engine)
     for request in json.loads((shared / "reference" / "traces" / f"{trace}.json").read_text())[:requests]:
         prompt = request["prompt"]
         # The official output may end before the last step's tokens do.

@@ -11,15 +11,15 @@ import torch
 
 from ianvs_specdec import drafters
 from ianvs_specdec.drafters.medusa.heads import heads_for
-from ianvs_specdec.engine.memory import held
+from ianvs_specdec.engine.memory import tensor_bytes
 from ianvs_specdec.targets.native import library
 from ianvs_specdec.targets.native.target import NativeTarget
 from tests.drafters.eagle_oracle import CONFIG, HEADS, HIDDEN, PROMPT, Oracle, random_tensors, run, save
 from tests.drafters.test_eagle import paths
 from tests.drafters.test_medusa import random_heads
 from tests.support.families import VOCABULARY, family_model
-from tests.support.few import few
 from tests.support.requests import alone, engine_of, request_of, results, target_of_kind
+from tests.support.slow_cases import slow_unless
 
 FAMILIES = ("smollm3", "phi3-longrope", "granite", "olmo2", "gemma2", "gemma3", "qwen3", "mixtral", "qwen3-moe")
 WEIGHTS = ("float32", "bfloat16", "int8", "int4")
@@ -70,8 +70,10 @@ def heads_of(root):
         yield "medusa", root / label
 
 
-@pytest.mark.skipif(library.why_not() is not None, reason=library.why_not() or "")
-@pytest.mark.parametrize(("family", "weights"), few(itertools.product(FAMILIES, WEIGHTS), lambda case: case in FAST))
+@pytest.mark.skipif(library.unavailable_reason() is not None, reason=library.unavailable_reason() or "")
+@pytest.mark.parametrize(
+    ("family", "weights"), slow_unless(itertools.product(FAMILIES, WEIGHTS), lambda case: case in FAST)
+)
 def test_heads_change_no_output(tmp_path, family, weights):
     model = family_model(family, hidden_size=HIDDEN)
     model = model.bfloat16() if weights == "bfloat16" else model
@@ -125,4 +127,4 @@ def test_medusas_heads_are_read_in_every_layout(tmp_path, label, kind):
     torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-4)
     if label == "vllm, one output":
         blocks = 3 * 4 * HIDDEN * (HIDDEN + 1)
-        assert held(heads, apart=[target, model]) - blocks < 3 * 4 * VOCABULARY * HIDDEN
+        assert tensor_bytes(heads, exclude=[target, model]) - blocks < 3 * 4 * VOCABULARY * HIDDEN

@@ -8,8 +8,8 @@ import pytest
 
 from ianvs_specdec import drafters
 from ianvs_specdec.common.types import Sampling
-from tests.support.few import few
 from tests.support.requests import engine_of, request_of, results
+from tests.support.slow_cases import slow_unless
 from tests.support.torch_path import torch_target
 
 TOKENS = 128
@@ -39,7 +39,7 @@ def traces(shared, level, window, guess):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("level", "window", "guess", "requests"),
-    few([(5, 7, 7, 2), (7, 20, 20, 1), (5, 7, 7, None), (7, 20, 20, None)], lambda case: case[3] is not None),
+    slow_unless([(5, 7, 7, 2), (7, 20, 20, 1), (5, 7, 7, None), (7, 20, 20, None)], lambda case: case[3] is not None),
 )
 def test_every_step_is_the_official_one(target, shared, level, window, guess, requests):
     rows = traces(shared, level, window, guess)[:requests]

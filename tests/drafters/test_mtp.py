@@ -20,11 +20,11 @@ from ianvs_specdec.drafters.mtp.drafter import Mtp
 from ianvs_specdec.drafters.mtp.files import load_mtp
 from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.models.loading import CAUSAL, load
-from ianvs_specdec.targets.registry import target_of
-from tests.support.budgets import Budgets
-from tests.support.few import few
+from ianvs_specdec.targets.registry import create_target
+from tests.support.lengths import ScriptedLength
 from tests.support.mtp import build_mtp
 from tests.support.requests import alone, decoded, request_of, run
+from tests.support.slow_cases import slow_unless
 from tests.support.tiny import tiny_model
 
 RNG = random.Random(0)
@@ -45,7 +45,7 @@ def folders(tmp_path_factory):
 
 
 def target_in(folder, dtype=torch.float32, **settings):
-    return target_of(load(CAUSAL, folder, what="the model", dtype=dtype), **settings)
+    return create_target(load(CAUSAL, folder, what="the model", dtype=dtype), **settings)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -136,7 +136,9 @@ ROUNDED = [("float32", None), ("bfloat16", None), ("float32", "int8"), ("float32
 ALL = list(itertools.product([("deepseek_v3", 3), ("glm4_moe", 1), ("mellum", 1)], ROUNDED))
 
 
-@pytest.mark.parametrize(("case", "rounded"), few(ALL, lambda each: each[0][1] == 3 or each[1] == ROUNDED[0]), ids=str)
+@pytest.mark.parametrize(
+    ("case", "rounded"), slow_unless(ALL, lambda each: each[0][1] == 3 or each[1] == ROUNDED[0]), ids=str
+)
 def test_output_is_the_targets_own(folders, case, rounded):
     """Eight at once, with budgets of 0 and more, which let the layers fall behind."""
     dtype, quantization = rounded
@@ -147,9 +149,9 @@ def test_output_is_the_targets_own(folders, case, rounded):
         assert value.dtype == before[name].dtype, "shared with the layers, which are moved"
         assert torch.equal(value, before[name])
     for sampling in (SHORT, SAMPLED):
-        length = Budgets(lambda stats, step: (4, 0, 3, 0, 0, 0, 1, 2)[(stats.context_tokens + step) % 8])
+        length = ScriptedLength(lambda stats, step: (4, 0, 3, 0, 0, 0, 1, 2)[(stats.context_tokens + step) % 8])
         requests = [request_of(target, prompt, sampling, drafter.fork()) for prompt in 2 * PROMPTS]
-        run(Engine(target, length, at_once=8), *requests)
+        run(Engine(target, length, max_batch_size=8), *requests)
         own = 2 * [alone(target, prompt, sampling) for prompt in PROMPTS]
         for request, expected in zip(requests, own, strict=True):
             result = request.result()
@@ -203,4 +205,4 @@ def test_a_model_without_layers_is_refused(folders, tmp_path):
             refuse()
     drafters.check_files("mtp", {}, None, folders(("glm4_moe", 1)))
     with pytest.raises(UserError, match="transformers knows no MTP layers of llama"):
-        Mtp().prepare(target_of(tiny_model()))
+        Mtp().prepare(create_target(tiny_model()))

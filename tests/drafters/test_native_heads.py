@@ -18,9 +18,9 @@ from ianvs_specdec.targets.native.target import NativeTarget
 from tests.drafters import test_medusa
 from tests.drafters.eagle_oracle import HIDDEN, VOCABULARY, save_heads, wide
 
-pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=library.why_not() or "")
+pytestmark = pytest.mark.skipif(library.unavailable_reason() is not None, reason=library.unavailable_reason() or "")
 
-VARIANTS = library.variants() if library.why_not() is None else (None,)
+VARIANTS = library.variants() if library.unavailable_reason() is None else (None,)
 TARGETS = [
     *((VARIANTS[0], dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16)),
     *((variant, torch.bfloat16) for variant in VARIANTS[1:]),

@@ -15,7 +15,7 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
 from ianvs_specdec.drafters.draft_model.translation import Translation
 from ianvs_specdec.engine import decode
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support.paths import EXAMPLE
 from tests.support.requests import alone, decoded, engine_of, request_of, results, target_of_kind
 from tests.support.tiny import VOCABULARY, tiny_model
@@ -75,7 +75,7 @@ def models(tmp_path_factory):
 
 
 def target_in(folder, dtype=torch.float32, **settings):
-    return target_of(AutoModelForCausalLM.from_pretrained(folder, dtype=dtype), **settings)
+    return create_target(AutoModelForCausalLM.from_pretrained(folder, dtype=dtype), **settings)
 
 
 def plain_draft(ours, theirs, draft, tokens, count):
@@ -129,7 +129,7 @@ def test_output_is_the_targets_own(models, kind, draft):
     drafter.prepare(target)
     for sampling in (Sampling(max_tokens=30), Sampling(max_tokens=30, temperature=0.8, top_p=0.9)):
         requests = [request_of(target, prompt, sampling, drafter.fork()) for prompt in PROMPTS]
-        found = results(engine_of(target, at_once=8), *requests)
+        found = results(engine_of(target, max_batch_size=8), *requests)
         assert [result.token_ids for result in found] == [alone(target, prompt, sampling) for prompt in PROMPTS]
         assert sum(step.accepted for result in found for step in result.trace.steps)
 
@@ -148,7 +148,7 @@ def test_sampled_output_has_the_targets_distribution(models):
     samplings = [Sampling(max_tokens=3, temperature=0.5, seed=seed) for seed in range(2000)]
     requests = [request_of(target, prompt, each, drafter.fork(), rule="rejection") for each in samplings]
     counts = torch.zeros(size, size)
-    for result in results(engine_of(target, "fixed:2", at_once=64), *requests):
+    for result in results(engine_of(target, "fixed:2", max_batch_size=64), *requests):
         counts[result.token_ids[0], result.token_ids[1]] += 1
     assert (counts / 2000 - exact).abs().sum() / 2 < 0.06
 
@@ -210,7 +210,7 @@ def pair_of(tmp_path, target_words, draft_words, target_size=VOCABULARY, draft_s
         tiny_model(vocab_size=size, seed=seed).save_pretrained(folder)
         if words:
             words_tokenizer(words, folder)
-    return target_of(AutoModelForCausalLM.from_pretrained(ours)), DraftModel(theirs)
+    return create_target(AutoModelForCausalLM.from_pretrained(ours)), DraftModel(theirs)
 
 
 WORDS = [f"w{i}" for i in range(60)]

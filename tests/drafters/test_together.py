@@ -7,11 +7,11 @@ import pytest
 from ianvs_specdec import drafters
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.engine import Drafter
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support.drafters import Workshop, noisy
 from tests.support.requests import PROMPTS, RNG, alone, engine_of, request_of, run
+from tests.support.targets import RecordingTarget
 from tests.support.tiny import tiny_model
-from tests.support.watched import Watched
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +28,11 @@ def workshop(tmp_path_factory):
 
 @pytest.mark.parametrize("branches", [1, 3])
 def test_a_draft_model_drafts_for_all_in_one_step(model, tmp_path, branches):
-    target = Watched(target_of(model))
+    target = RecordingTarget(create_target(model))
     noisy(model, 0.1).save_pretrained(tmp_path)
     first = drafters.create("draft_model", {"draft": tmp_path, "branches": branches})
     first.prepare(target)
-    draft = first._model = Watched(first._model)
+    draft = first._model = RecordingTarget(first._model)
     one_by_one = [request_of(target, prompt, drafter=first) for prompt in PROMPTS]
     for request in one_by_one:
         run(engine_of(target), request)
@@ -50,7 +50,7 @@ def test_a_draft_model_drafts_for_all_in_one_step(model, tmp_path, branches):
 
 @pytest.mark.parametrize("returned", ["an error", "too few"])
 def test_a_joint_draft_that_fails_ends_all_that_share_it_and_no_other(model, returned):
-    target = target_of(model)
+    target = create_target(model)
 
     class Together(Drafter):
         batch_key = True
@@ -72,7 +72,7 @@ def test_a_joint_draft_that_fails_ends_all_that_share_it_and_no_other(model, ret
 
 @pytest.mark.parametrize("label", ["medusa", "draft_model-tree"])
 def test_of_joint_drafts_one_that_fails_ends_alone(workshop, label):
-    target = target_of(workshop.model)
+    target = create_target(workshop.model)
     first, _ = workshop.create(label)
     first.prepare(target)
     prompts = [[3, 4, 5], [6, 7], [8, 9]]

@@ -17,7 +17,7 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree, acceptance
 from ianvs_specdec.engine.acceptance import Greedy
 from ianvs_specdec.engine.sampling import Noise
-from tests.support.few import few
+from tests.support.slow_cases import slow_unless
 from tests.support.tiny import random_tree
 
 from .test_sampling import by_transformers
@@ -139,7 +139,7 @@ def assert_follows_the_target(make_rule, shape, sampling, draws):
 def draws_of(cases):
     """Each case with few draws, and slow with many; its first value is the shape."""
     many = [(*case, draws) for case in cases for draws in (FEW_DRAWS[case[0]], DRAWS)]
-    return few(many, lambda case: case[-1] < DRAWS)
+    return slow_unless(many, lambda case: case[-1] < DRAWS)
 
 
 @pytest.mark.parametrize(("shape", "draws"), draws_of([(shape,) for shape in SHAPES]), ids=str)

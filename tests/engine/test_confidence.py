@@ -11,12 +11,12 @@ import torch
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import StopStrings, decode
-from ianvs_specdec.engine.encoding import PromptEncoder
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.engine.prompts import PromptEncoder
+from ianvs_specdec.targets.registry import create_target
 from tests.support import requests
 from tests.support.drafters import CASES, DEEP, Workshop
-from tests.support.few import few
 from tests.support.requests import KINDS, alone, engine_of, request_of, results, target_of_kind
+from tests.support.slow_cases import slow_unless
 from tests.support.tiny import tiny_model
 
 VOCABULARY = 16
@@ -28,7 +28,7 @@ SAMPLINGS = {
     "sampled": Sampling(max_tokens=14, temperature=0.9, top_p=0.9, top_k=6, seed=3, logprobs=True),
 }
 EVERY_SAMPLING = {"none", "prompt_lookup", "draft_model-tree"}
-METHODS = few(
+METHODS = slow_unless(
     itertools.product(sorted(set(CASES) - DEEP), SAMPLINGS),
     lambda case: case[1] == "sampled" or case[0] in EVERY_SAMPLING,
 )
@@ -38,7 +38,7 @@ METHODS = few(
 def workshop(tmp_path_factory):
     model = tiny_model("llama", vocab_size=VOCABULARY)
     texts = [RNG.choices(range(VOCABULARY), k=40) for _ in range(6)]
-    return Workshop(model, tmp_path_factory.mktemp("llama"), texts), target_of(model), model
+    return Workshop(model, tmp_path_factory.mktemp("llama"), texts), create_target(model), model
 
 
 def expected(model, prompt, ids):
@@ -72,7 +72,9 @@ def test_every_method_tells_what_the_model_says_of_its_tokens(workshop, case, se
         assert torch.allclose(told, expected(model, prompt, said.token_ids), atol=2e-4)
 
 
-@pytest.mark.parametrize("cuts", few([[1, 5, 9, 17], range(1, 40)], lambda cuts: len(cuts) < 9), ids=["some", "all"])
+@pytest.mark.parametrize(
+    "cuts", slow_unless([[1, 5, 9, 17], range(1, 40)], lambda cuts: len(cuts) < 9), ids=["some", "all"]
+)
 def test_what_ends_in_the_middle_of_a_step_has_as_many_triples_as_tokens(workshop, cuts) -> None:
     _, target, _ = workshop
     drafter, length = drafters.create("prompt_lookup", {}), lengths.create("fixed:8")
@@ -111,14 +113,14 @@ def test_states_are_of_the_last_token_and_the_largest(kind):
 
 
 def test_a_prompt_in_pieces_has_the_same_states(monkeypatch):
-    target = target_of(tiny_model())
+    target = create_target(tiny_model())
     whole = encoded(target)
     monkeypatch.setattr(type(target), "prompt_rows", 8)
     torch.testing.assert_close(encoded(target), whole)
 
 
 def test_others_write_what_they_write_alone():
-    target, encoder = target_of(tiny_model()), PromptEncoder(LAYERS)
+    target, encoder = create_target(tiny_model()), PromptEncoder(LAYERS)
     one, _ = results(
         engine_of(target),
         request_of(target, requests.PROMPTS[0]),

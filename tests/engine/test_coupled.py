@@ -12,7 +12,7 @@ import torch
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree, acceptance
 from ianvs_specdec.engine.sampling import Noise, Processor
-from tests.support.few import few
+from tests.support.slow_cases import slow_unless
 
 from .test_acceptance import DRAFT, FILTERED, PLAIN, PROMPT, TARGET, VOCABULARY, chi_square_p_value, exact_pairs
 
@@ -82,7 +82,7 @@ def assert_does_not_depend_on_drafts(make_rule, shape, sampling, draws=100):
     assert same, "the output depends on the drafts"
 
 
-@pytest.mark.parametrize("draws", few([FEW_DRAWS, DRAWS], FEW_DRAWS.__eq__))
+@pytest.mark.parametrize("draws", slow_unless([FEW_DRAWS, DRAWS], FEW_DRAWS.__eq__))
 @pytest.mark.parametrize("sampling", [PLAIN, *FILTERED], ids=str)
 def test_over_seeds_the_output_follows_the_target(sampling, draws):
     """With the tree, which stands for all shapes since the output does not depend on them."""

@@ -8,10 +8,10 @@ import torch
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import decode
 from ianvs_specdec.engine.loop import Engine
-from tests.support.budgets import Budgets
 from tests.support.drafters import CASES, DEEP, DRAWING, Workshop, noisy
-from tests.support.few import few
+from tests.support.lengths import ScriptedLength
 from tests.support.requests import request_of, results
+from tests.support.slow_cases import slow_unless
 from tests.support.tiny import tiny_model
 from tests.support.torch_path import torch_target
 
@@ -70,7 +70,7 @@ def assert_follows_the_target(made, drafter, length, draws):
 
 
 CHEAP = ("draft_model", "eagle-static")
-BUDGETS = few(
+BUDGETS = slow_unless(
     [
         *((label, 12, 0.1, FEW_DRAWS) for label in CHEAP),
         *((label, *budget, DRAWS) for label in sorted(DRAWING) for budget in ((3, 0.0), (12, 0.1))),
@@ -83,7 +83,7 @@ BUDGETS = few(
 def test_drawn_drafts_leave_the_targets_distribution_as_it_is(label, nodes, confidence, draws, small):
     made = small(7 if label in DEEP else 1)
     drafter, _ = made[1].create(label)
-    trees = assert_follows_the_target(made, drafter, Budgets(lambda *_: nodes, confidence), draws)
+    trees = assert_follows_the_target(made, drafter, ScriptedLength(lambda *_: nodes, confidence), draws)
     assert all(tree.probabilities for tree in trees if len(tree) > 1)
     assert len({len(tree) for tree in trees}) > 1 or not confidence
 

@@ -8,10 +8,9 @@ import pytest
 
 from ianvs_specdec import drafters
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.engine.contracts import Prompt
+from ianvs_specdec.engine.contracts import PromptChunk
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
-from ianvs_specdec.targets.registry import target_of
-from tests.support.few import few
+from ianvs_specdec.targets.registry import create_target
 from tests.support.requests import (
     COUPLED,
     GREEDY,
@@ -24,8 +23,9 @@ from tests.support.requests import (
     run,
     target_of_kind,
 )
+from tests.support.slow_cases import slow_unless
+from tests.support.targets import RecordingTarget
 from tests.support.tiny import VOCABULARY, Guesser, tiny_model
-from tests.support.watched import Watched
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def model():
 
 @pytest.fixture(params=KINDS)
 def target(request, model):
-    return Watched(target_of_kind(request.param, model))
+    return RecordingTarget(target_of_kind(request.param, model))
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED], ids=["greedy", "coupled"])
@@ -55,9 +55,9 @@ def test_many_at_once_write_what_each_writes_alone(target, sampling):
 OTHERS = ("phi3-longrope", "mamba", "falcon-alibi", "gpt-without-cache", "mistral-sliding", "jamba-hybrid")
 
 
-@pytest.mark.parametrize("name", few(OTHERS, lambda name: name in OTHERS[:4]))
+@pytest.mark.parametrize("name", slow_unless(OTHERS, lambda name: name in OTHERS[:4]))
 def test_states_of_other_kinds_are_kept_apart_as_well(name):
-    target = Watched(target_of(tiny_model(name)))
+    target = RecordingTarget(create_target(tiny_model(name)))
     expected = [alone(target, prompt) for prompt in PROMPTS[:3]]
     requests = [
         request_of(target, prompt, drafter=Guesser(ids)) for prompt, ids in zip(PROMPTS, expected, strict=False)
@@ -81,13 +81,13 @@ def test_a_request_may_join_while_others_decode(target):
 
 def sizes(step):
     """How many tokens of prompts, piece by piece, and how many trees one step computed."""
-    prompts = [len(piece.tokens) for piece in step if isinstance(piece, Prompt)]
+    prompts = [len(piece.tokens) for piece in step if isinstance(piece, PromptChunk)]
     return prompts, len(step) - len(prompts)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_long_prompt_is_read_in_pieces_while_others_go_on(model, kind):
-    target = Watched(target_of_kind(kind, model), prompt_rows=8)
+    target = RecordingTarget(target_of_kind(kind, model), prompt_rows=8)
     long = [RNG.randrange(3, VOCABULARY) for _ in range(37)]
     expected = [alone(target, PROMPTS[1]), alone(target, long)]
     first, second = (request_of(target, prompt) for prompt in (PROMPTS[1], long))
@@ -101,14 +101,14 @@ def test_a_long_prompt_is_read_in_pieces_while_others_go_on(model, kind):
 
 
 def test_prompts_take_turns_and_short_ones_share_a_step(model):
-    target = Watched(target_of(model), prompt_rows=8)
+    target = RecordingTarget(create_target(model), prompt_rows=8)
     longer, shorter = PROMPTS[2][:20], PROMPTS[4][:17]
     expected = [alone(target, prompt) for prompt in (longer, shorter, [7], [8, 9], [5, 6, 7])]
     engine = engine_of(target, "fixed:0")
     requests = [request_of(target, prompt) for prompt in (longer, shorter, [7], [8, 9], [5, 6, 7])]
     target.steps.clear()
     run(engine, *requests)
-    read = [list(piece.tokens) for step in target.steps for piece in step if isinstance(piece, Prompt)]
+    read = [list(piece.tokens) for step in target.steps for piece in step if isinstance(piece, PromptChunk)]
     # Each of the long ones waits for no more than a piece of the others; the short ones are one piece together.
     assert read[:5] == [longer[:8], shorter[:8], [7], [8, 9], [5, 6, 7]]
     assert sizes(target.steps[2])[0] == [1, 2, 3]
@@ -131,11 +131,11 @@ def test_times_are_those_of_the_whole_step(model, monkeypatch):
     monkeypatch.setattr(target, "step", step)
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     requests = [request_of(target, PROMPTS[0], Sampling(max_tokens=n)) for n in (4, 4, 3)]
-    engine, finished = engine_of(target, "fixed:0", at_once=2), []
+    engine, finished = engine_of(target, "fixed:0", max_batch_size=2), []
     monkeypatch.setattr(engine._length, "learn", finished.append)
     run(engine, *requests)
     first, second, third = (request.result().trace.chunks for request in requests)
     assert [seconds for seconds, _ in first] == [1.0, 3.0, 5.0, 7.0]
     assert [seconds for seconds, _ in second] == [3.0, 5.0, 7.0, 9.0]
-    assert [(step.verify_seconds, len(step.shares), step.prompt_rows) for step in finished[2:4]] == [(2.0, 2, 0)] * 2
+    assert [(step.verify_seconds, len(step.requests), step.prompt_rows) for step in finished[2:4]] == [(2.0, 2, 0)] * 2
     assert [seconds for seconds, _ in third] == [9.0, 10.0, 11.0]

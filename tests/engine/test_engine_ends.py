@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.common.errors import AbandonedError, UserError
+from ianvs_specdec.common.errors import RequestCancelledError, UserError
 from ianvs_specdec.engine import Drafter, TokenTree, decode
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support.requests import GREEDY, KINDS, PROMPTS, alone, engine_of, request_of, run, target_of_kind
+from tests.support.targets import RecordingTarget
 from tests.support.tiny import VOCABULARY, tiny_model
-from tests.support.watched import Watched
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def model():
 
 @pytest.fixture(params=KINDS)
 def target(request, model):
-    return Watched(target_of_kind(request.param, model))
+    return RecordingTarget(target_of_kind(request.param, model))
 
 
 def test_a_request_may_be_cancelled_at_any_moment(target):
@@ -31,7 +31,7 @@ def test_a_request_may_be_cancelled_at_any_moment(target):
             joining.cancel()
             return ()
 
-    target = Watched(target, prompt_rows=8)
+    target = RecordingTarget(target, prompt_rows=8)
     waiting, joining = request_of(target, PROMPTS[0]), request_of(target, PROMPTS[0], drafter=Cancels())
     telling = request_of(target, PROMPTS[0], on_tokens=lambda _: telling.cancel())
     reading, other = request_of(target, PROMPTS[2]), request_of(target, PROMPTS[3])
@@ -47,7 +47,7 @@ def test_a_request_may_be_cancelled_at_any_moment(target):
         over += engine.step()
     assert len(over) == len(set(over)) == 5
     for request in (waiting, joining, telling, reading):
-        with pytest.raises(AbandonedError):
+        with pytest.raises(RequestCancelledError):
             request.result()
     assert other.result().token_ids == alone(target, PROMPTS[3])
     assert target.open_now == []
@@ -80,7 +80,7 @@ FAULTS = {
     "behind": {"drafter": Untold},
     **{name: {"drafter": lambda name=name: Faulty(name)} for name in ("prepare", "begin", "propose", "observe", "end")},
     "a stop function": {"stop": lambda ids: 1 // 0 if len(ids) > 2 else None},
-    "who is asked whether somebody waits": {"given_up": lambda: 1 // 0},
+    "who is asked whether somebody waits": {"cancelled": lambda: 1 // 0},
     "on_tokens": {"on_tokens": lambda ids: 1 // 0},
 }
 
@@ -109,7 +109,7 @@ TREES = {
 
 @pytest.mark.parametrize("what", TREES)
 def test_what_is_no_tree_of_the_targets_tokens_does_not_reach_the_step_of_all(model, what):
-    target = Watched(target_of(model))
+    target = RecordingTarget(create_target(model))
     expected = alone(target, PROMPTS[0])
 
     class Proposes(Drafter):
@@ -129,7 +129,7 @@ def test_what_is_no_tree_of_the_targets_tokens_does_not_reach_the_step_of_all(mo
 @pytest.mark.parametrize("prompt", [[3, VOCABULARY], [-1, 3], []])
 def test_a_prompt_that_cannot_be_computed_is_refused_before_it_joins(model, prompt):
     with pytest.raises(ValueError, match="the prompt"):
-        request_of(target_of(model), prompt)
+        request_of(create_target(model), prompt)
 
 
 def test_a_step_that_fails_ends_who_took_part_and_the_next_ones_are_served(target):
@@ -138,7 +138,7 @@ def test_a_step_that_fails_ends_who_took_part_and_the_next_ones_are_served(targe
     failing = [MemoryError("no memory left")]
     compute = target.step
     target.step = lambda parts: compute(parts) if not failing else (_ for _ in ()).throw(failing.pop())
-    run(engine_of(target, at_once=2), *requests)
+    run(engine_of(target, max_batch_size=2), *requests)
     errors = [request for request in requests if isinstance(request.error, MemoryError)]
     assert 0 < len(errors) < 3
     assert all(request.result().token_ids == expected for request in requests if request not in errors)
@@ -146,7 +146,7 @@ def test_a_step_that_fails_ends_who_took_part_and_the_next_ones_are_served(targe
 
 
 def test_nothing_stays_open_after_close(target):
-    engine, requests = engine_of(target, at_once=3), [request_of(target, prompt) for prompt in PROMPTS]
+    engine, requests = engine_of(target, max_batch_size=3), [request_of(target, prompt) for prompt in PROMPTS]
     for request in requests:
         engine.add(request)
     engine.step()
@@ -180,7 +180,7 @@ class Elsewhere(Drafter):
 
 @pytest.fixture(scope="module")
 def far_target():
-    return target_of(tiny_model())
+    return create_target(tiny_model())
 
 
 def test_a_request_without_a_draft_waits_and_others_do_not(far_target):
@@ -193,9 +193,9 @@ def test_a_request_without_a_draft_waits_and_others_do_not(far_target):
         engine.step()
     assert near.result().token_ids == alone(far_target, PROMPTS[2])
     assert (engine.idle, engine.busy) == (True, True)
-    before = engine.occupancy.done.steps
+    before = engine.occupancy.counters.steps
     assert engine.step() == []
-    assert engine.occupancy.done.steps == before
+    assert engine.occupancy.counters.steps == before
     while not far.ended:
         far.drafter.ready = True
         assert not engine.idle
@@ -217,7 +217,7 @@ def test_a_waiting_request_that_is_cancelled_is_something_to_do(far_target):
 
 
 def test_who_waits_for_room_is_something_to_do_once_there_is_some(far_target):
-    engine = engine_of(far_target, at_once=1)
+    engine = engine_of(far_target, max_batch_size=1)
     first, second = (request_of(far_target, prompt, drafter=Elsewhere()) for prompt in PROMPTS[:2])
     engine.add(first)
     engine.add(second)

@@ -13,13 +13,12 @@ from ianvs_specdec import lengths
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import ContextWindowError, TokenTree, memory
 from ianvs_specdec.engine.loop import Engine
-from ianvs_specdec.engine.memory import held
-from tests.support.budgets import Budgets
+from ianvs_specdec.engine.memory import tensor_bytes
 from tests.support.drafters import Workshop
-from tests.support.one_sequence import OneSequence
+from tests.support.lengths import ScriptedLength
 from tests.support.requests import KINDS, PROMPTS, alone, engine_of, request_of, run, target_of_kind
+from tests.support.targets import OneSequence, RecordingTarget
 from tests.support.tiny import tiny_model
-from tests.support.watched import Watched
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +28,7 @@ def model():
 
 @pytest.fixture(params=KINDS)
 def target(request, model):
-    return Watched(target_of_kind(request.param, model))
+    return RecordingTarget(target_of_kind(request.param, model))
 
 
 def test_a_request_that_never_fits_is_refused_and_others_wait_until_there_is_room(target):
@@ -54,7 +53,7 @@ def test_a_sequence_takes_no_more_than_is_said(model, name, tokens):
     for _ in range(2):
         sequence.verify(TokenTree.chain(5, [6] * 9))
         sequence.commit(range(10))
-    assert 0.3 * target.memory(tokens + 20) < held(sequence, apart=[target]) <= target.memory(tokens + 20)
+    assert 0.3 * target.memory(tokens + 20) < tensor_bytes(sequence, exclude=[target]) <= target.memory(tokens + 20)
 
 
 def test_first_come_first_served(target):
@@ -74,7 +73,7 @@ def test_first_come_first_served(target):
         request_of(target, PROMPTS[0], on_tokens=lambda _, n=n: n in began or began.append(n)) for n in range(6)
     ]
     target.most = 0
-    run(engine_of(target, at_once=2), *requests)
+    run(engine_of(target, max_batch_size=2), *requests)
     assert (began, target.most) == ([0, 1, 2, 3, 4, 5], 2)
 
 
@@ -95,12 +94,12 @@ def test_what_a_drafter_holds_is_within_what_is_set_aside(workshop, kind, label)
     drafter.prepare(target)
     request = request_of(target, [5, 9, 14, 3] * 80, Sampling(max_tokens=60), drafter.fork())
     aside, most = request.drafter.memory(request.positions), 0
-    running = Engine(target, Budgets(lambda _, step: 6 * (step % 5 == 4)))
+    running = Engine(target, ScriptedLength(lambda _, step: 6 * (step % 5 == 4)))
     running.add(request)
     while running.busy:
         running.step()
         own = [vars(request.drafter).get(name) for name in ("_pending", "_sequence")]
-        most = max(most, held(*own, apart=[target, *target.weights, *drafter.weights(), drafter.batch_key]))
+        most = max(most, tensor_bytes(*own, exclude=[target, *target.weights, *drafter.weights(), drafter.batch_key]))
     # A native sequence has its keys and values in the library, where they are not seen from here.
     assert (0 if kind == "native" and label == "draft_model" else 1) <= most <= aside
 
@@ -124,9 +123,9 @@ def test_requests_wait_for_the_memory_of_their_drafters(workshop):
 def test_held_counts_every_storage_once_and_nothing_apart():
     shared, module, array = torch.zeros(100), torch.nn.Linear(10, 10), np.zeros(25, np.float32)
     holder = {"views": [shared[:10], shared[50:]], "other": (array[:5], [1, 2, 3])}
-    assert held(holder, shared) == 400 + 100
-    assert held(holder, module.forward) == 500 + 440
-    assert held(holder, module, apart=[module]) == 500
+    assert tensor_bytes(holder, shared) == 400 + 100
+    assert tensor_bytes(holder, module.forward) == 500 + 440
+    assert tensor_bytes(holder, module, exclude=[module]) == 500
 
 
 @pytest.mark.parametrize(
@@ -141,7 +140,7 @@ def test_what_a_container_has_left_is_for_the_sequences(tmp_path: Path, monkeypa
     ):
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(memory, "_MEMORY_GROUP", tmp_path)
-    found = memory.for_sequences(torch.device("cpu"))
+    found = memory.sequence_budget(torch.device("cpu"))
     if found is None:
         pytest.skip("this system does not tell what is free")
     assert found > 10**6 if free is None else found == free * memory.SHARE_FOR_SEQUENCES

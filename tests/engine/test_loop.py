@@ -14,8 +14,8 @@ from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import ContextWindowError, Drafter, StopStrings, TokenTree, decode
 from ianvs_specdec.engine.rounding import NEAR_TIE
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
-from tests.support.few import few
 from tests.support.requests import KINDS, decoded, engine_of, request_of, results, target_of_kind
+from tests.support.slow_cases import slow_unless
 from tests.support.tiny import ARCHITECTURES, VOCABULARY, Guesser, tiny_model
 
 NONE, FIXED_0 = drafters.create("autoregressive"), lengths.create("fixed:0")
@@ -52,7 +52,7 @@ def assert_counts_are_consistent(result, trees=None):
 
 
 AS_CHAINS = {"llama", "gpt2", "mistral-sliding", "bloom", "mamba"}
-SHAPES = few(
+SHAPES = slow_unless(
     itertools.product(ARCHITECTURES, ("chains", "trees")), lambda case: case[1] == "trees" or case[0] in AS_CHAINS
 )
 

@@ -14,10 +14,10 @@ from transformers import AutoTokenizer
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.loop import Engine
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support.drafters import CASES, DEEP, Workshop
-from tests.support.few import few
 from tests.support.requests import request_of, results, target_of_kind
+from tests.support.slow_cases import slow_unless
 from tests.support.tiny import tiny_model
 from tests.support.torch_path import torch_target
 
@@ -48,7 +48,7 @@ class Alone:
             request_of(self.target, *case, drafter.fork(), eos_ids=self.eos_ids, prediction=prediction)
             for case, prediction in zip(cases, predictions, strict=True)
         ]
-        return results(Engine(self.target, length, at_once=16), *requests)
+        return results(Engine(self.target, length, max_batch_size=16), *requests)
 
     def __call__(self, *cases):
         """What it says to each."""
@@ -96,7 +96,7 @@ def test_every_method_is_among_the_cases():
 
 
 ON_ANY_TARGET = {"prompt_lookup", "lookahead", "draft_model-tree", "eagle"}
-TARGETS = few(
+TARGETS = slow_unless(
     itertools.product(("llama", "gpt2", "native"), CASES, ("greedy", "coupled")),
     lambda case: case[1] in ON_ANY_TARGET or (case[0], case[2]) in (("llama", "coupled"), ("native", "greedy")),
 )
@@ -122,7 +122,7 @@ def reference(shared, reference_model, tmp_path_factory):
     heads = {"eagle": folder / "eagle1", "eagle3": folder / "eagle3", "medusa": folder / "medusa"}
     texts = [trace["output"] for trace in traces]
     workshop = Workshop(reference_model, tmp_path_factory.mktemp("reference"), texts, heads)
-    return Alone(target_of(reference_model), [2]), workshop
+    return Alone(create_target(reference_model), [2]), workshop
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,9 @@ def turns(shared, mt_bench):
     return [tuple(tokenizer(text).input_ids) for text in dict.fromkeys([*first, *second, *spec_bench])]
 
 
-@pytest.mark.parametrize(("prompts", "tokens", "near_ties"), few([(1, 24, 0), (60, 48, 2)], lambda case: case[0] == 1))
+@pytest.mark.parametrize(
+    ("prompts", "tokens", "near_ties"), slow_unless([(1, 24, 0), (60, 48, 2)], lambda case: case[0] == 1)
+)
 @pytest.mark.parametrize("label", CASES)
 def test_greedy_output_is_the_reference_targets_own(
     label, prompts, tokens, near_ties, reference, turns, record_property
@@ -149,7 +151,7 @@ def test_greedy_output_is_the_reference_targets_own(
     assert differing <= near_ties
 
 
-@pytest.mark.parametrize(("prompts", "near_ties"), few([(2, 0), (200, 2)], lambda case: case[0] == 2))
+@pytest.mark.parametrize(("prompts", "near_ties"), slow_unless([(2, 0), (200, 2)], lambda case: case[0] == 2))
 @pytest.mark.parametrize("label", CASES)
 def test_coupled_output_is_the_reference_targets_own(label, prompts, near_ties, reference, turns, record_property):
     alone, workshop = reference

@@ -109,7 +109,7 @@ def test_sums_of_large_integers_do_not_overflow_whatever_the_processor(isa):
 
 COMPILED = """
 import torch
-from tests.support.one_sequence import OneSequence
+from tests.support.targets import OneSequence
 from tests.support.tiny import tiny_model
 from tests.support.torch_path import torch_target
 for dtype in (torch.float32, torch.bfloat16):
@@ -118,7 +118,7 @@ for dtype in (torch.float32, torch.bfloat16):
     sequence.prefill([3] * 20)
     for tokens in (33, 34):
         if tokens == 34:
-            target.warm(tokens)
+            target.warm_up(tokens)
         print("MARK", flush=True)
         sequence.prefill([3] * tokens)
     print("MARK", flush=True)

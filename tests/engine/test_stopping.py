@@ -9,7 +9,7 @@ import torch
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import build
+from ianvs_specdec.common.settings import validated
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import decode
 from ianvs_specdec.engine.acceptance import RULES
@@ -168,5 +168,5 @@ def test_ignored_ends_end_nothing():
 @pytest.mark.parametrize("least", [-1, 9])
 def test_a_least_length_is_at_most_the_limit(least):
     with pytest.raises(UserError, match=r"^min_tokens must be ") as caught:
-        build(Sampling, {"max_tokens": 8, "min_tokens": least})
+        validated(Sampling, {"max_tokens": 8, "min_tokens": least})
     assert caught.value.key == "min_tokens"

@@ -186,7 +186,7 @@ def test_probe_reads_hidden_states_of_the_edge(gate: Opens, tiny_model: Path, tm
     for text in ("question 1", "question 2"):
         routing = opened.chat(text)[2]["routing"]
         states = llm.encode([{"role": "user", "content": text}], settings.sampling, (0, 2)).states
-        expected = float(trained.score_read([Query((text,))], states[None])[0])
+        expected = float(trained.score_states([Query((text,))], states[None])[0])
         assert routing["score"] == pytest.approx(expected, abs=1e-4)
         assert routing["side"] == ("cloud" if routing["score"] >= 0.5 else "edge")
 

@@ -45,7 +45,7 @@ def test_feedback_is_learned_and_saved(gate: Opens, path: str, tmp_path: Path) -
     for index, identifier in enumerate(given):
         feedback = {"id": identifier, "score": float(index >= 20)}
         assert opened.post("/feedback", feedback, **headers)[::2] == (200, feedback)
-    assert inner.feedbacks == 40
+    assert inner.feedback_count == 40
     assert ask(easy.format(100))["routing"]["side"] == "cloud"
     assert (saved / "router.json").is_file()
     assert "rivers" not in "".join(file.read_text("latin-1") for file in saved.rglob("*") if file.is_file())
@@ -73,7 +73,7 @@ def test_feedback_without_disk_space(
 
     monkeypatch.setattr(TrainedRouter, "save", full)
     assert opened.post("/feedback", {"id": given, "score": 1})[0] == 200
-    assert router.feedbacks == 1
+    assert router.feedback_count == 1
     assert "cannot be saved" in caplog.text
 
 

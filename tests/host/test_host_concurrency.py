@@ -145,7 +145,7 @@ def test_what_still_comes_after_a_failure_counts() -> None:
     given = []
     with pytest.raises(RowFailed) as failure:
         given.extend(in_order(items, lambda _: None, lambda: stopped.append(None)))
-    assert (failure.value.index, failure.value.fault) == (2, "second")
+    assert (failure.value.index, failure.value.error) == (2, "second")
     assert stopped
 
 

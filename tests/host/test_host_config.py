@@ -67,20 +67,20 @@ def test_a_misspelt_key(
 
 
 WRONG: list[tuple[str, Change, str, str, str]] = [
-    ("workspace with a NUL", lambda j: j.job.update(workspace="a\0b"), "job.yaml", "workspace:", "cannot be the name of a folder"),
+    ("workspace with a NUL", lambda j: j.job.update(workspace="a\0b"), "job.yaml", "workspace:", "is not a valid folder name"),
     ("string for a list", lambda j: j.env.update(metrics="Accuracy"), "testenv.yaml", "metrics:", "metrics must be a list, got the string 'Accuracy'"),
     ("no values", lambda j: j.hyperparameters(0, seed=[]), "algorithm.yaml", "seed:", "seed has no values"),
     ("two in one item", lambda j: j.modules[0].update(hyperparameters=[{"seed": {"values": [1]}, "model": {"values": [2]}}]), "algorithm.yaml", "- seed:", "is written '- NAME: {values: [...]}'"),
     ("direction", lambda j: j.job["rank"].update(sort_by=[{"Accuracy": "descending"}]), "job.yaml", "Accuracy:", "must be ascend or descend, got the string 'descending'. Did you mean 'descend'?"),
-    ("sort metric", lambda j: j.job["rank"].update(sort_by=[{"Acuracy": "descend"}]), "job.yaml", "Acuracy:", "no metric of the testenv file. Did you mean 'Accuracy'?"),
+    ("sort metric", lambda j: j.job["rank"].update(sort_by=[{"Acuracy": "descend"}]), "job.yaml", "Acuracy:", "is not a metric of the testenv file. Did you mean 'Accuracy'?"),
     ("pictures", lambda j: j.job["rank"].update(save_mode="selected_and_all_and_picture"), "job.yaml", "save_mode:", "lifelong learning"),
     ("selected metric", lambda j: j.job["rank"].update(selected_dataitem={"metrics": ["Edge Rato"]}), "job.yaml", "Edge Rato", "Did you mean 'Edge Ratio'?"),
     ("selected hyperparameter", lambda j: (j.hyperparameters(0, seed=[1]), j.job["rank"].update(selected_dataitem={"hyperparameters": ["edgemodel-sede"]})), "job.yaml", "edgemodel-sede", "Did you mean 'edgemodel-seed'?"),
     ("module type", lambda j: j.modules[0].update(type="edge_model"), "algorithm.yaml", "type: edge_model", "Did you mean 'edgemodel'?"),
     ("incremental_rounds", lambda j: j.env.update(incremental_rounds=1), "testenv.yaml", "incremental_rounds:", "2 or more"),
-    ("other paradigm", lambda j: j.algorithm.update(paradigm_type="lifelonglearning"), "algorithm.yaml", "paradigm_type:", "lifelonglearning is run by upstream KubeEdge Ianvs"),
+    ("other paradigm", lambda j: j.algorithm.update(paradigm_type="lifelonglearning"), "algorithm.yaml", "paradigm_type:", "for lifelonglearning, use upstream KubeEdge Ianvs"),
     ("unknown paradigm", lambda j: j.algorithm.update(paradigm_type="jointinfrence"), "algorithm.yaml", "paradigm_type:", "Did you mean 'jointinference'?"),
-    ("simulation", lambda j: j.job.update(simulation={}), "job.yaml", "simulation:", "upstream KubeEdge Ianvs only"),
+    ("simulation", lambda j: j.job.update(simulation={}), "job.yaml", "simulation:", "only upstream KubeEdge Ianvs builds a simulation"),
     ("missing module", lambda j: j.modules.pop(2), "algorithm.yaml", "modules:", "needs a module of type hard_example_mining"),
     ("missing sides", lambda j: j.env.update(hard_example_mining_mode="mining-free"), "algorithm.yaml", "modules:", "needs a module of type drafter and verifier"),
     ("module twice", lambda j: j.modules.append(dict(j.modules[0])), "algorithm.yaml", "- type: edgemodel", "a second module of type edgemodel"),
@@ -210,7 +210,7 @@ def test_a_hyperparameter_without_default_is_needed(job: Job, capfd: pytest.Capt
 def test_an_edge_model_that_sedna_would_call(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.define("algo/callable.py", "Callable", CLASS)
     job.modules[0].update(name="Callable", url="algo/callable.py")
-    assert "Sedna would use the model as a factory" in refused(job, capfd)
+    assert "Sedna would call the model as a factory" in refused(job, capfd)
 
 
 @pytest.mark.parametrize(
@@ -233,9 +233,9 @@ def test_a_plugin_file_that_cannot_be_imported(
     ("text", "message"),
     [
         ("benchmarkingjob:\n  name: [\n", "job.yaml:3: not valid YAML"),
-        ("benchmarkingjob:\n  name: a\n  name: b\n", "job.yaml:3: the key 'name' stands twice, first in line 2"),
+        ("benchmarkingjob:\n  name: a\n  name: b\n", "job.yaml:3: the key 'name' is a duplicate, first in line 2"),
         ("benchmarkjob:\n  name: a\n", "job.yaml:1: unknown key 'benchmarkjob'; the file must begin with the key 'benchmarkingjob'"),
-        ("benchmarkingjob:\n  name: a\nrank: {}\n", "job.yaml:3: unknown key 'rank' beside 'benchmarkingjob'"),
+        ("benchmarkingjob:\n  name: a\nrank: {}\n", "job.yaml:3: unknown key 'rank' next to 'benchmarkingjob'"),
         ("benchmarkingjob: &a\n  name: *a\n", "job.yaml:1: an anchor that contains itself"),
         ("", "job.yaml:1: the file must begin with the key 'benchmarkingjob'"),
         ("\x00", "job.yaml:1: not valid YAML: unacceptable character"),

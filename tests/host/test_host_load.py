@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.storymanager import load
-from core.storymanager.load import Reading, Watch, doubt
+from core.storymanager.load import LoadMonitor, Reading, doubt
 from tests.host.host_job import EDGE, Job
 
 DETAILED = (
@@ -61,12 +61,12 @@ def test_shares_are_those_of_all_processors(monkeypatch: pytest.MonkeyPatch, clo
     measured(monkeypatch, own=1.0, busy=1.6, steal=0.2)
     frequencies = iter([3000.0, 2000.0, 2500.0])
     monkeypatch.setattr(load, "frequency", lambda: next(frequencies))
-    watch = Watch()
-    watch.begin()
+    monitor = LoadMonitor()
+    monitor.begin()
     clock[0] += 6
-    watch.look()
+    monitor.sample()
     clock[0] = 11
-    found = watch.end()
+    found = monitor.end()
     assert (found["others"], found["steal"]) == (0.3, 0.1)
     assert found["mhz"] == [2000, 2500, 3000]
     assert found["doubt"].startswith("other programs took 30% of the processors, the hypervisor gave 10%")
@@ -114,15 +114,15 @@ def test_temperature_and_throttling_are_recorded(
             (folder / "core_power_limit_count").write_text("7\n")
 
     write(41_000, 45_500, (2, 5))
-    watch = Watch(tmp_path)
-    watch.begin()
+    monitor = LoadMonitor(tmp_path)
+    monitor.begin()
     clock[0] += 6
     write("", 91_000, (2, 9))
-    watch.look()
+    monitor.sample()
     write("nan", "-1", (1, "?"))
     (throttle[0] / "package_throttle_count").write_text("9\n")
     (throttle[0] / "core_power_limit_count").write_text("99\n")
-    found = watch.end()
+    found = monitor.end()
     assert found["celsius"] == [46, 68, 91]
     assert found["throttled"] == 2
     assert found["gpu"] == ["heat", "power cap"]

@@ -41,10 +41,10 @@ REFUSED: list[tuple[str, Callable[[Job], Any], list[str]]] = [
     ("predict without keywords", lambda j: edge(j, "def predict(self, data): ..."), ["predict() is called with mining_mode as well"]),
     ("any parameters", lambda j: edge(j, "def predict(self, *args, **kw): ..."), []),
     ("the keyword by name", lambda j: edge(j, "def predict(self, data, mining_mode=None): ..."), []),
-    ("no variables", lambda j: edge(j, "def predict(self, data, **kw): ...", ""), ["variable BACKEND_TYPE is set nowhere", "variable model_path is set nowhere"]),
+    ("no variables", lambda j: edge(j, "def predict(self, data, **kw): ...", ""), ["variable BACKEND_TYPE is not set", "variable model_path is not set"]),
     ("load without keywords", lambda j: edge(j, "def load(self): ...\ndef predict(self, data): ...", 'environ.update(BACKEND_TYPE="OWN", model_path="a/b")'), ["load() is called with model_url"]),
     ("no training data", lambda j: j.env["dataset"].pop("train_data"), ["the training data is missing"]),
-    ("no router", lambda j: (j.modules.pop(), j.env.update(hard_example_mining_mode="self-design")), ["asks for a module of type hard_example_mining"]),
+    ("no router", lambda j: (j.modules.pop(), j.env.update(hard_example_mining_mode="self-design")), ["requires a module of type hard_example_mining"]),
     ("keys of this host", lambda j: (j.job.update(repeats=2, concurrency=2, runner="local"), j.env.update(on_malformed_row="skip")), ["concurrency", "repeats", "runner", "on_malformed_row"]),
     ("few selected items", lambda j: j.job["rank"].update(selected_dataitem={"metrics": ["Accuracy"]}), ["selected_dataitem names no paradigms and no modules and no hyperparameters"]),
 ]  # fmt: skip
@@ -71,10 +71,10 @@ def test_files_that_upstream_would_not_find_or_mix_up(
     others[0]["url"] = "other/edge_model.py"
     portable.add_algorithm("second", others)
     (line,) = upstream(portable, capfd)
-    assert "upstream Ianvs would run algo/edge_model.py in place of other/edge_model.py" in line
+    assert "upstream Ianvs would run algo/edge_model.py instead of other/edge_model.py" in line
     elsewhere = portable.folder / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     lines = upstream(portable, capfd, str(Path("..") / "job.yaml"))
-    assert any("testenv.yaml is found beside job.yaml only" in line for line in lines)
-    assert any("algo/edge_model.py is found beside algorithm.yaml only" in line for line in lines)
+    assert any("testenv.yaml is in the folder of job.yaml only" in line for line in lines)
+    assert any("algo/edge_model.py is in the folder of algorithm.yaml only" in line for line in lines)

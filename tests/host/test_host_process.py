@@ -51,7 +51,7 @@ def test_ctrl_c_and_sigterm(job: Job, number: signal.Signals, stubborn: bool) ->
     told = "ianvs: interrupted; 1 of 2 test cases are on the leaderboard in workspace/job/rank; 3 of 10 answers"
     last = err.strip().splitlines()[-1]
     assert last.startswith(told)
-    assert "run the same command again to go on" in last
+    assert "run the same command again to continue" in last
     assert "Traceback" not in err
     assert ("cleaned up" in out) is not stubborn
     assert len(job.leaderboard()) == 1

@@ -107,7 +107,7 @@ def test_of_rows_that_look_alike_one_is_shown(job: Job, capsys: pytest.CaptureFi
     job.job["rank"]["selected_dataitem"] = {"hyperparameters": ["edgemodel-tag"], "metrics": ["Accuracy"]}
     assert job.run() == 0
     assert (len(job.leaderboard("all")), len(job.leaderboard("selected"))) == (4, 2)
-    assert "rows differ in edgemodel-size: selected_dataitem.hyperparameters" in capsys.readouterr().err
+    assert "rows differ in edgemodel-size: add them to selected_dataitem.hyperparameters" in capsys.readouterr().err
     job.job["rank"]["selected_dataitem"]["hyperparameters"].append("edgemodel-size")
     assert job.run() == 0
     assert "rows differ" not in capsys.readouterr().err
@@ -127,7 +127,7 @@ def test_the_table_holds_rows_of_this_jobs_test_cases_only(job: Job, capsys: pyt
     told = [line for line in screen.err.splitlines() if "not shown" in line]
     assert told == [
         f"1 row of other configurations or data is kept in {os.path.join('workspace', 'job', 'rank', 'all_rank.csv')} "
-        f"and not shown; delete {os.path.join('workspace', 'job')}, or move it away, to start anew"
+        f"and not shown; to start over, delete or move {os.path.join('workspace', 'job')}"
     ]
 
 

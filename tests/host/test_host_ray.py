@@ -108,7 +108,7 @@ def test_what_fails_on_a_worker_is_told_and_costs_the_others_nothing(job: Job) -
     assert "how=raise failed: row 8 of 10: RuntimeError: out of memory (algo/edge_model.py:" in error
     assert "how=unbuilt failed: building edgemodel EdgeModel on " in error
     assert "OSError: no such model (algo/edge_model.py:" in error
-    assert "to another, try 1 of 1" in error
+    assert "reassigned, try 1 of 1" in error
     (died,) = [line for line in error.splitlines() if "how=die failed: row 8 of 10: a worker was lost" in line]
     assert died.endswith(", the last of 2 with this row; retries is 1")
 
@@ -171,7 +171,7 @@ def test_a_cluster_that_is_not_there(job: Job, capfd: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    ("folder", "message"), [("", "job.yaml describes other test cases there"), ("gone", "gone is not there")]
+    ("folder", "message"), [("", "job.yaml has other test cases there"), ("gone", "gone does not exist")]
 )
 def test_a_worker_without_the_jobs_files_says_so(job: Job, folder: str, message: str) -> None:
     prepared(job, "answer")
@@ -210,7 +210,7 @@ def test_a_journal_goes_to_workers_and_comes_back(tmp_path: Path, monkeypatch: p
     write(here.path, "one", "two", "three")
     pieces = list(here.added())
     assert len(pieces) == 3
-    there.take(pieces)
+    there.add(pieces)
     there.skip()
     assert texts(Path(there.path)) == ["one", "two", "three"]
     assert (list(here.added()), list(there.added())) == ([], [])
@@ -218,7 +218,7 @@ def test_a_journal_goes_to_workers_and_comes_back(tmp_path: Path, monkeypatch: p
     write(here.path, "five")
     news = list(there.added())
     assert added(news) == ["four"]
-    here.take(news)
+    here.add(news)
     assert texts(Path(here.path)) == ["one", "two", "three", "five", "four"]
     with closing(sqlite3.connect(here.path)) as connection:
         assert connection.execute("SELECT * FROM machines").fetchall() == [("a", "machine")]
@@ -230,4 +230,4 @@ def test_a_journal_that_another_run_holds(tmp_path: Path, monkeypatch: pytest.Mo
     with closing(sqlite3.connect(tmp_path / "journal.sqlite", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(WorkspaceError, match="database is locked"):
-            Journal(str(tmp_path)).take([(STATEMENT, [(1, 1, "two")])])
+            Journal(str(tmp_path)).add([(STATEMENT, [(1, 1, "two")])])

@@ -144,4 +144,4 @@ def test_what_is_no_data_file(plugin: Job, capfd: pytest.CaptureFixture[str]) ->
         assert told in plugin.checked(capfd, 2)[0]
     file.unlink()
     os.mkfifo(file)
-    assert "data.jsonl is no file" in plugin.checked(capfd, 2)[0]
+    assert "data.jsonl is not a file" in plugin.checked(capfd, 2)[0]

@@ -99,7 +99,7 @@ def test_labels_stay_with_their_rows(job: Job, makes: str, rows: int) -> None:
     assert len(answers(job)) == rows
 
 
-@pytest.mark.parametrize(("makes", "message"), [("x[:3], y", "cannot be matched"), ("[], []", "left no rows")])
+@pytest.mark.parametrize(("makes", "message"), [("x[:3], y", "do not match"), ("[], []", "left no rows")])
 def test_a_processor_that_loses_labels_or_rows(
     job: Job, makes: str, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

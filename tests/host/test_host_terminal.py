@@ -54,7 +54,7 @@ def test_a_terminal_shows_a_live_line_and_a_table_that_fits(wide: Job) -> None:
         assert all(word in joined for word in name.split()), name
     assert "the same in all rows: " in joined
     assert "Lossless 100" in joined
-    assert "all columns stand in workspace/job/rank/all_rank.csv" in joined.replace("./", "")
+    assert "all columns are in workspace/job/rank/all_rank.csv" in joined.replace("./", "")
 
 
 def test_what_is_not_a_terminal_gets_nothing_live(wide: Job) -> None:

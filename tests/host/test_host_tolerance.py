@@ -21,13 +21,13 @@ TOLERATED: list[tuple[str, Change, str, str, str]] = [
     ("key of the job", lambda j: j.job.update(description="mine"), "job.yaml", "description:", "unknown key in benchmarkingjob, which has no effect: 'description'"),
     ("key of a metric", lambda j: j.env["metrics"][0].update(unit="%"), "testenv.yaml", "unit:", "unknown key in metrics item 1"),
     ("no sort_by", lambda j: j.job["rank"].pop("sort_by") and j.job["rank"].update(save_mode="selected_and_all"), "job.yaml", "rank:", "sort_by is missing"),
-    ("sort_by an unknown metric", lambda j: j.job["rank"]["sort_by"].append({"Latency": "ascend"}), "job.yaml", "Latency:", "'Latency', which the leaderboard does not have"),
-    ("sort_by a metric of the same words", lambda j: j.env["metrics"].pop(0) and j.job["rank"].update(sort_by=[{"Cloud Ratio": "ascend"}]), "job.yaml", "Cloud Ratio:", "which the leaderboard does not have"),
-    ("visualization", lambda j: j.job["rank"].update(visualization={"mode": "all", "method": "print_table"}), "job.yaml", "mode:", "the mode 'all' is not known"),
-    ("selected metric", lambda j: j.job["rank"].update(selected_dataitem={"metrics": ["Accuracy", "Cloud Cost"]}), "job.yaml", "- Cloud Cost", "Its column stays empty"),
-    ("selected hyperparameter", lambda j: (j.hyperparameters(0, model=["a"]), j.job["rank"].update(selected_dataitem={"hyperparameters": ["edgemodel-model", "cloudmodel-model"]})), "job.yaml", "- cloudmodel-model", "Its column stays empty"),
+    ("sort_by an unknown metric", lambda j: j.job["rank"]["sort_by"].append({"Latency": "ascend"}), "job.yaml", "Latency:", "'Latency', which is not on the leaderboard"),
+    ("sort_by a metric of the same words", lambda j: j.env["metrics"].pop(0) and j.job["rank"].update(sort_by=[{"Cloud Ratio": "ascend"}]), "job.yaml", "Cloud Ratio:", "which is not on the leaderboard"),
+    ("visualization", lambda j: j.job["rank"].update(visualization={"mode": "all", "method": "print_table"}), "job.yaml", "mode:", "the mode 'all' is unknown"),
+    ("selected metric", lambda j: j.job["rank"].update(selected_dataitem={"metrics": ["Accuracy", "Cloud Cost"]}), "job.yaml", "- Cloud Cost", "Its column is empty"),
+    ("selected hyperparameter", lambda j: (j.hyperparameters(0, model=["a"]), j.job["rank"].update(selected_dataitem={"hyperparameters": ["edgemodel-model", "cloudmodel-model"]})), "job.yaml", "- cloudmodel-model", "Its column is empty"),
     ("value twice", lambda j: j.hyperparameters(0, seed=[1, 2, 1]), "algorithm.yaml", "values:", "a value of seed is a duplicate: it runs once"),
-    ("metric twice", lambda j: j.env["metrics"].append(dict(j.env["metrics"][0])), "testenv.yaml", "- name: Accuracy", "stands twice: it is computed once"),
+    ("metric twice", lambda j: j.env["metrics"].append(dict(j.env["metrics"][0])), "testenv.yaml", "- name: Accuracy", "is a duplicate: it is computed once"),
     ("metric without url", lambda j: j.env["metrics"][0].pop("url"), "testenv.yaml", "- name: Accuracy", "'Accuracy' is taken from env/metrics.py"),
     ("metric of another paradigm", lambda j: j.env["metrics"].append({"name": "samples_transfer_ratio"}), "testenv.yaml", "- name: samples_transfer_ratio", "belongs to another paradigm"),
 ]  # fmt: skip
@@ -53,15 +53,15 @@ def test_top_level_keys_are_warnings_or_not_indented(job: Job, capfd: pytest.Cap
     text = Path("job.yaml").read_text()
     Path("job.yaml").write_text(text + "x-defaults: {a: 1}\n")
     assert main(["check", "-f", "job.yaml"]) == 0
-    assert "unknown key 'x-defaults' beside 'benchmarkingjob': it has no effect" in capfd.readouterr().err
+    assert "unknown key 'x-defaults' next to 'benchmarkingjob': it has no effect" in capfd.readouterr().err
     Path("job.yaml").write_text(text + "workspce: x\n")
     assert main(["check", "-f", "job.yaml"]) == 2
-    assert "unknown key 'workspce' beside 'benchmarkingjob'; indent it" in capfd.readouterr().err
+    assert "unknown key 'workspce' next to 'benchmarkingjob'; indent it" in capfd.readouterr().err
 
 
 def test_a_metric_without_url_that_no_file_defines(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.env["metrics"].append({"name": "Latency"})
-    assert "in which file is the metric 'Latency'?" in "\n".join(job.checked(capfd, 2))
+    assert "the file of the metric 'Latency'" in "\n".join(job.checked(capfd, 2))
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_selected_output_columns(
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["Acuracy"], "'Acuracy', which is no column of the selected leaderboard. Did you mean 'Accuracy'?"),
+        (["Acuracy"], "'Acuracy', which is not a column of the selected leaderboard. Did you mean 'Accuracy'?"),
         (["Edge Ratio", "Edge Ratio"], "names 'Edge Ratio' twice"),
         (["rank"], "rank is always the first column"),
-        ([3], "names 3, which is no column"),
+        ([3], "names 3, which is not a column"),
     ],
 )
 def test_wrong_output_columns(job: Job, capfd: pytest.CaptureFixture[str], names: list[Any], message: str) -> None:
@@ -129,7 +129,7 @@ def test_one_mistake_is_told_once_and_where_it_is(
 def test_a_folder_in_place_of_a_job_file(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     job.save()
     assert main(["-f", "."]) == 2
-    assert "ianvs: . is a folder; -f names the YAML file of one job: ./job.yaml" in capfd.readouterr().err
+    assert "ianvs: . is a folder, but -f needs the YAML file of a job: ./job.yaml" in capfd.readouterr().err
     assert main(["-f", "jbo.yaml"]) == 2
     assert "job file not found: jbo.yaml. Did you mean 'job.yaml'?" in capfd.readouterr().err
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.harness import ALGORITHMS, LONGEST, Workplace, read_lines
+from tests.support.harness import ALGORITHMS, LONGEST, Workplace
+from tests.support.jsonl import read_jsonl
 
 BACKENDS = ("autoregressive", "PromptLookup")
 TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}</s>{% endfor %}[assistant]"
@@ -92,7 +93,7 @@ def check(workplace: Workplace, data: Path, limit: int, **prompts: tuple[Path, C
     """The whole job, four routers by two back ends: each side's rows by EdgeOnly and CloudOnly, the columns of all."""
     outcome = workplace.ianvs()
     assert outcome.code == 0, outcome.output
-    rows, leaderboard = read_lines(data), workplace.leaderboard()
+    rows, leaderboard = read_jsonl(data), workplace.leaderboard()
     assert leaderboard.keys() == {(router, backend) for router in ALGORITHMS for backend in BACKENDS}
     assert {row["Lossless"] for row in leaderboard.values()} == {"100.0"}
     assert {row["Queries"] for row in leaderboard.values()} == {f"{len(rows)}.0"}

@@ -12,7 +12,7 @@ import pytest
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.columns import KNOWN
-from ianvs_specdec.report.metrics.routing import all_router_quality
+from ianvs_specdec.report.metrics.router_quality import all_router_quality
 from tests.support.harness import Workplace, questions
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from itertools import pairwise
 
 from ianvs_specdec.common.types import Step
-from ianvs_specdec.engine import Finished, Load, Share, Stats
+from ianvs_specdec.engine import FinishedStep, Load, RequestStep, Stats
 
 GRID = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 60)
 
@@ -198,7 +198,7 @@ def step(length, machine: Machine, drafter, running: list[Running], rng: Luck) -
     """Milliseconds, budgets and emitted tokens of a step that all share."""
     budgets = list(length.budgets(Load([one.stats for one in running])))
     context = sum(one.stats.context_tokens for one in running)
-    shares, draft, deepest = [], 0.0, 0
+    requests, draft, deepest = [], 0.0, 0
     for one, budget in zip(running, budgets, strict=True):
         size = depth = accepted = 0
         if budget > 0:
@@ -212,11 +212,11 @@ def step(length, machine: Machine, drafter, running: list[Running], rng: Luck) -
         one.stats.context_tokens += emitted
         one.stats.remaining -= emitted
         done = Step(size, accepted, emitted, size + 1)
-        shares.append(Share(one.stats, budget, 0, depth, done, one.done >= one.asked.tokens))
+        requests.append(RequestStep(one.stats, budget, 0, depth, done, one.done >= one.asked.tokens))
     draft += machine.level * deepest
-    rows = sum(share.step.verified for share in shares)
+    rows = sum(request.step.verified for request in requests)
     verify = machine.verify(rows) * (1 + machine.drift * context)
     verify *= rng.lognormvariate(0, machine.noise)
     late = rng.factor(machine)
-    length.learn(Finished(shares, rows, 0, context, late * draft / 1000, late * verify / 1000))
-    return draft + verify, budgets, sum(share.step.emitted for share in shares)
+    length.learn(FinishedStep(requests, rows, 0, context, late * draft / 1000, late * verify / 1000))
+    return draft + verify, budgets, sum(request.step.emitted for request in requests)

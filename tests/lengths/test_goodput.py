@@ -11,7 +11,7 @@ from ianvs_specdec import lengths
 from ianvs_specdec.engine import Load, Stats
 from ianvs_specdec.lengths.fixed import Fixed
 from ianvs_specdec.lengths.goodput import WARM_UP
-from tests.support.few import few
+from tests.support.slow_cases import slow_unless
 
 from .simulation import GRID, Chain, Luck, Machine, Running, Tree, interpolated, mix, request, run, step
 
@@ -35,7 +35,7 @@ FAST = {
 
 
 @pytest.mark.parametrize(
-    ("machine", "drafter", "kinds"), few(itertools.product(MACHINES, DRAFTERS, MIXES), FAST.__contains__)
+    ("machine", "drafter", "kinds"), slow_unless(itertools.product(MACHINES, DRAFTERS, MIXES), FAST.__contains__)
 )
 def test_near_hindsight_and_useless_drafts_cost_little(machine, drafter, kinds):
     clock, (drafts, hits) = MACHINES[machine], DRAFTERS[drafter]

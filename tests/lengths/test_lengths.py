@@ -19,9 +19,8 @@ from ianvs_specdec.lengths.ema import INTERVAL, WARM_UP
 from ianvs_specdec.lengths.oracle import Oracle, Replayed
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
-from tests.support.budgets import Budgets
 from tests.support.cost_tables import simple
-from tests.support.loads import running, stepped
+from tests.support.lengths import ScriptedLength, running, stepped
 from tests.support.tiny import tiny_model
 
 PROMPT = [5, 6, 7, 5, 6]
@@ -60,7 +59,7 @@ def test_a_length_is_told_what_it_asked_for_and_what_came_of_it():
         told.append((stats, stats.remaining, stats.context_tokens))
         return (0, 4, 2)[step % 3]
 
-    length = Budgets(choose)
+    length = ScriptedLength(choose)
     result = decode(target, drafter, length, PROMPT, Sampling(max_tokens=12), eos_ids=[], task="copying")
     (stats,) = {stats for stats, _, _ in told}
     emitted = [step.emitted for step in result.trace.steps]
@@ -68,12 +67,12 @@ def test_a_length_is_told_what_it_asked_for_and_what_came_of_it():
     assert [remaining for _, remaining, _ in told] == [11 - sum(emitted[:i]) for i in range(len(emitted))]
     assert [tokens for _, _, tokens in told] == [len(PROMPT) + 1 + sum(emitted[:i]) for i in range(len(emitted))]
     prompt, *steps = length.finished
-    assert (prompt.shares, prompt.prompt_rows) == ([], len(PROMPT))
-    shares = [share for step in steps for share in step.shares]
-    assert [share.step for share in shares] == result.trace.steps
-    assert [share.budget for share in shares] == [(0, 4, 2)[i % 3] for i in range(len(steps))]
-    assert [share.depth for share in shares] == [share.step.drafted for share in shares]
-    assert [share.over for share in shares] == [False] * (len(steps) - 1) + [True]
+    assert (prompt.requests, prompt.prompt_rows) == ([], len(PROMPT))
+    requests = [request for step in steps for request in step.requests]
+    assert [request.step for request in requests] == result.trace.steps
+    assert [request.budget for request in requests] == [(0, 4, 2)[i % 3] for i in range(len(steps))]
+    assert [request.depth for request in requests] == [request.step.drafted for request in requests]
+    assert [request.over for request in requests] == [False] * (len(steps) - 1) + [True]
     assert all(step.verify_seconds > 0 and step.prompt_rows == 0 for step in steps)
 
 

@@ -117,7 +117,7 @@ def test_a_template_of_a_gguf_file_is_read(tmp_path: Path) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    assert templates.template_of(tmp_path / "m.gguf") == DATED
+    assert templates.read_template(tmp_path / "m.gguf") == DATED
 
 
 def test_the_clock_shows_what_it_is_told() -> None:

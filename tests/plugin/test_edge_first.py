@@ -10,7 +10,7 @@ import pytest
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.plugin.models import CloudModel, EdgeModel
 from ianvs_specdec.report.metrics.table import Table
-from ianvs_specdec.routing.learned.doubt import Beginning, Doubt
+from ianvs_specdec.routing.learned.uncertainty import EarlyModel, UncertaintyModel
 from ianvs_specdec.routing.routers import router
 from sedna.core.joint_inference import JointInference
 
@@ -79,7 +79,7 @@ def test_an_answer_that_ends_early_is_the_whole_one(job: Path, tmp_path: Path, t
     settings = {"model": str(tiny_model), **SETTINGS, "logprobs": True, "stop": [text[0]]}
     signal = (("max_entropy",), {"max_entropy": 1.0}, 0.0, 1.0)
     file = tmp_path / "cascade.json"
-    Doubt(*signal, after=Beginning(3, Doubt(*signal))).save(file)
+    UncertaintyModel(*signal, early=EarlyModel(3, UncertaintyModel(*signal))).save(file)
     ended = JointInference(EdgeModel(**settings), CloudModel(model=str(tiny_model), **SETTINGS))
     ended.hard_example_mining_algorithm = router("CascadeRouter")(calibration=str(file), decide_after=3)
     _, first, _, _ = ended.inference(dict(row), mining_mode="mining-then-inference")

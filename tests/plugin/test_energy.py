@@ -15,7 +15,7 @@ from ianvs_specdec.common.types import Completion, Energy, Trace
 from ianvs_specdec.plugin import energy
 from ianvs_specdec.plugin.energy import MACHINE, EnergyShares
 from ianvs_specdec.plugin.response import Attempt, turn_of
-from ianvs_specdec.records.beginning import first_tokens, joined
+from ianvs_specdec.records.continuation import first_tokens, joined
 from ianvs_specdec.report.collect import collect
 from ianvs_specdec.report.metrics import METRICS
 from tests.report.metrics.traces import cloud_row, edge_row, response, value

@@ -105,7 +105,7 @@ def test_a_job_on_data_of_the_users_says_what_makes_it(
     (line,) = capfd.readouterr().err.splitlines()
     assert f"testenv_{data}.yaml:" in line
     command = f"specdec data prepare {data} "
-    assert f"made there by: {command}" in line
+    assert f"Create it with: {command}" in line
     out = f"--out ./examples/{EXAMPLE.name}/dataset/{data}.jsonl"
     assert line.endswith(out)
     assert f"#   {command}" in job.read_text()

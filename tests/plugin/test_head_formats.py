@@ -13,7 +13,7 @@ import transformers
 from ianvs_specdec import drafters
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.models import EdgeModel
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support.damage import copy_of, with_config, with_weights
 from tests.support.paths import EXAMPLE
 
@@ -24,7 +24,7 @@ IDS = "eagle_aux_hidden_state_layer_ids"
 
 @pytest.fixture(scope="module")
 def target() -> Any:
-    return target_of(transformers.AutoModelForCausalLM.from_pretrained(CLOUD, dtype=torch.float32))
+    return create_target(transformers.AutoModelForCausalLM.from_pretrained(CLOUD, dtype=torch.float32))
 
 
 def refused_everywhere(target: Any, head: Path, *told: str) -> None:

@@ -11,13 +11,13 @@ import torch
 import transformers
 
 from ianvs_specdec.backends import backend
-from ianvs_specdec.backends.top_logprobs import ToldLogprobs, letters_of
-from ianvs_specdec.benchmarks.letters import LETTERS
+from ianvs_specdec.backends.top_logprobs import StreamedLogprobs, letters_of
+from ianvs_specdec.benchmarks.extraction import LETTERS
 from ianvs_specdec.benchmarks.scorers import LOGPROB
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.common.types import Completion, Query, Sampling, Trace
 from ianvs_specdec.plugin.response import with_letter
-from ianvs_specdec.plugin.rows_checked import without_letters
+from ianvs_specdec.plugin.row_checks import without_letters
 from ianvs_specdec.workspace.scoring import scores
 from tests.support.folders import EDGE, EXAMPLE
 
@@ -51,10 +51,10 @@ def test_likelier_form_of_a_letter_counts() -> None:
 
 
 def test_servers_tell_the_first_token_only() -> None:
-    told = ToldLogprobs()
+    told = StreamedLogprobs()
     for letter in ("C", "A"):
         top = [{"token": letter, "logprob": -0.1}, {"token": " D", "logprob": -3.0}]
-        told.take({"content": [{"token": letter, "logprob": -0.1, "top_logprobs": top}]})
+        told.add({"content": [{"token": letter, "logprob": -0.1, "top_logprobs": top}]})
     assert dict(told.letters) == {"C": -0.1, "D": -3.0}
 
 

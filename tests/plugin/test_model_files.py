@@ -128,7 +128,7 @@ def test_a_missing_part_of_a_model_in_parts_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("backend", ["autoregressive", "huggingface"])
 @pytest.mark.parametrize("device", ["cuda:7", "abacus"])
 def test_a_device_that_is_not_there_is_told(backend: str, device: str) -> None:
-    refused("device", f"device {device!r} is not there", model=EDGE, backend=backend, device=device)
+    refused("device", f"device {device!r} is not available", model=EDGE, backend=backend, device=device)
 
 
 def test_heads_of_a_cloud_model_that_follows_the_edge_are_looked_at() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.models import layout
+from ianvs_specdec.models import validation
 from ianvs_specdec.plugin.models import EdgeModel
 from tests.support.damage import copy_of, with_config, with_weights
 from tests.support.paths import EXAMPLE
@@ -44,7 +44,7 @@ def test_quantized_weights_name_what_loads_them(
     tmp_path: Path, config: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = with_config(EDGE, tmp_path / "m", quantization_config=config)
-    monkeypatch.setattr(layout.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(validation.importlib.util, "find_spec", lambda name: None)
     for backend in ("autoregressive", "huggingface"):
         refused(folder, told, backend=backend)
 
@@ -58,9 +58,9 @@ def test_whole_numbers_need_their_scales(tmp_path: Path, scale: str | None, monk
 
     config: dict[str, Any] = {"quantization_config": {"quant_method": "compressed-tensors"}}
     folder = with_config(with_weights(EDGE, tmp_path / "w", edit), tmp_path / "m", **config)
-    monkeypatch.setattr(layout.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(validation.importlib.util, "find_spec", lambda name: name)
     if scale is None:
-        refused(folder, f"{UP}.weight", "I8", "no scale beside it")
+        refused(folder, f"{UP}.weight", "I8", "and has no scale")
     else:
         check(folder)
 
@@ -68,11 +68,11 @@ def test_whole_numbers_need_their_scales(tmp_path: Path, scale: str | None, monk
 def test_a_tokenizer_names_the_package_that_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = copy_of(EDGE, tmp_path / "m")
     (folder / "tokenizer.json").unlink()
-    monkeypatch.setattr(layout.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(validation.importlib.util, "find_spec", lambda name: None)
     for content, package in ((b"\n\x0e\n\x05<unk>", "sentencepiece"), (b"IQ== 0\n", "tiktoken")):
         (folder / "tokenizer.model").write_bytes(content)
         refused(folder, "tokenizer.model", f"pip install {package}")
-    monkeypatch.setattr(layout.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(validation.importlib.util, "find_spec", lambda name: name)
     check(folder)
 
 

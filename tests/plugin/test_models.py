@@ -18,7 +18,7 @@ from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.journal import Journal
 from tests.support import journals
 from tests.support.edge import TWO_TURNS, Start, edge, row
-from tests.support.holding import held
+from tests.support.locked_folder import locked_folder
 from tests.support.models import build_model
 
 
@@ -50,11 +50,11 @@ def test_cleanup_syncs_the_journal_and_lets_others_ask(
     model = edge(tiny_model, backend="autoregressive")
     model.predict(TWO_TURNS)
     journal = Journal.of_job()
-    with pytest.raises(AssertionError), held(journal.path.parent):
+    with pytest.raises(AssertionError), locked_folder(journal.path.parent):
         pass
     model.cleanup()
     assert journal.path.with_name(f"{journal.path.name}-wal").stat().st_size == 0
-    with held(journal.path.parent):
+    with locked_folder(journal.path.parent):
         pass
 
 

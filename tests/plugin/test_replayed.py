@@ -14,7 +14,7 @@ import pytest
 
 from ianvs_specdec.common.types import Completion
 from ianvs_specdec.records.database import FILE_NAME, checksum
-from ianvs_specdec.records.journal import Journal, answers_of
+from ianvs_specdec.records.journal import Journal, read_answers
 from tests.support.edge import Start, edge, row
 from tests.support.models import build_model
 from tests.support.paths import EXAMPLE
@@ -37,7 +37,7 @@ def test_times_at_another_concurrency_are_not_compared(
 
 def kept(job: Path) -> Completion:
     """The first answer that the journal has."""
-    return next(answers_of(job / FILE_NAME))
+    return next(read_answers(job / FILE_NAME))
 
 
 def keep(job: Path, answer: Completion) -> None:

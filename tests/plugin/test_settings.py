@@ -70,7 +70,7 @@ def test_all_faults_are_found_at_once(tiny_model: Path) -> None:
         ({"api_base_url": "https://host/v1?%61pi%2dkey=1234secret"}, "no user name, password or key"),
         ({"api_base_url": "https://host/v1?1234secret"}, "no user name, password or key"),
         ({"api_key_env": "hf_1234567890secret"}, "name of an environment variable"),
-        ({"api_extra_body": {"api_key": "1234secret"}}, "api_extra_body.api_key holds what looks like a key"),
+        ({"api_extra_body": {"api_key": "1234secret"}}, "api_extra_body.api_key looks like a key"),
         ({"api_extra_body": {"headers": {"Authorization": "1234secret"}}}, "extra_body.headers.Authorization holds"),
         ({"api_extra_body": {"a": [{"b": {"accessToken": "1234secret"}}]}}, "api_extra_body.a.b.accessToken holds"),
         ({"api_extra_body": {"password": 1234567}}, "api_extra_body.password holds"),

@@ -12,7 +12,7 @@ from tokenizers import pre_tokenizers
 from ianvs_specdec.backends.local import LocalLLM
 from ianvs_specdec.backends.prompts import Chat
 from ianvs_specdec.backends.specdec import EngineLLM
-from ianvs_specdec.benchmarks.letters import extract_choice
+from ianvs_specdec.benchmarks.extraction import extract_choice
 from ianvs_specdec.common.types import Trace
 from ianvs_specdec.report.metrics import METRICS
 from tests.support.edge import Start, edge

@@ -32,7 +32,7 @@ def questions(count: int) -> list[str]:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name.endswith("side_warnings")]
+    return [record.getMessage() for record in caplog.records if record.name.endswith("answer_warnings")]
 
 
 @pytest.mark.slow

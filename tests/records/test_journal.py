@@ -18,7 +18,7 @@ from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Message, Step, Trace
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.database import FILE_NAME
-from ianvs_specdec.records.journal import Journal, answers_of, exported
+from ianvs_specdec.records.journal import Journal, export_entries, read_answers
 from tests.support.paths import ROOT
 
 HARDWARE = {"processor": "test"}
@@ -47,7 +47,7 @@ def fill(path: Path, count: int, config: Configuration | None = None, run: str =
     for number in range(count):
         answer = completion(f"answer {number}")
         journal.put(config or configuration(), messages(number), answer, side="edge", hardware=HARDWARE)
-    journal.rest()
+    journal.release()
 
 
 def test_an_answer_comes_back_whole(tmp_path: Path) -> None:
@@ -64,13 +64,13 @@ def test_an_export_has_all_that_is_known(tmp_path: Path) -> None:
     fill(tmp_path, 2)
     fill(tmp_path, 1)
     open_journal(tmp_path).put_failure(configuration().key(messages(7)), AnswerError("none", [(0.5, "x")]), side="edge")
-    entries = list(exported(tmp_path / FILE_NAME))
+    entries = list(export_entries(tmp_path / FILE_NAME))
     assert [entry["value"] for entry in entries[:2]] == [configuration().value, HARDWARE]
     assert [entry["answer"]["text"] for entry in entries[2:5]] == ["answer 0", "answer 1", "answer 0"]
     assert entries[4]["key"] == configuration().key(messages(0))
     assert (entries[5]["error"], entries[5]["failures"]) == ("none", [[0.5, "x"]])
     assert len(entries) == 6
-    assert [answer.text for answer in answers_of(tmp_path / FILE_NAME)] == ["answer 0", "answer 1", "answer 0"]
+    assert [answer.text for answer in read_answers(tmp_path / FILE_NAME)] == ["answer 0", "answer 1", "answer 0"]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.records.test_journal import configuration, completion, messages, HARDWARE
 from ianvs_specdec.records.database import FILE_NAME
-from ianvs_specdec.records.journal import Journal, answers_of, exported
+from ianvs_specdec.records.journal import Journal, read_answers, export_entries
 journal = Journal(Path(sys.argv[1]) / FILE_NAME, sys.argv[2])
 writer = configuration(writer=sys.argv[2])
 for number in range(500):

@@ -1,21 +1,42 @@
-"""Workspaces without models, and a headless browser where there is one."""
+"""Workspaces without models, and a headless browser if one is installed."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ianvs_specdec.report.collect import collect
 from tests.support.browser import Browser, find_browser
 from tests.support.workspace import Bench, choice, usual
 
+ROWS = [choice(number) for number in range(8)]
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A workspace of four test cases on eight questions, and its document. Not to be changed."""
+    root = tmp_path_factory.mktemp("shared")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        return root, collect(usual(Bench(root, ROWS)).folder)
+
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Four test cases on eight questions, in the current folder."""
+def document(shared: tuple[Path, dict[str, Any]]) -> dict[str, Any]:
+    """The document of ``bench``."""
+    return shared[1]
+
+
+@pytest.fixture
+def bench(shared: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A copy of the shared workspace, in the current folder."""
+    shutil.copytree(shared[0], tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    return usual(Bench(tmp_path, [choice(number) for number in range(8)]))
+    return Bench(tmp_path, ROWS)
 
 
 NASTY = '</script><img src=x onerror="document.title=1"><!-- {{SCRIPT}} \u2028 \ud800 & "quoted" <b>'

@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,9 +39,9 @@ def step_times(dom: str) -> list[str]:
 
 
 @pytest.fixture
-def page(bench: Bench) -> Path:
+def page(bench: Bench, document: dict[str, Any]) -> Path:
     path = bench.root / "page.html"
-    path.write_text(to_html(collect(bench.folder)), encoding="utf-8")
+    path.write_text(to_html(document), encoding="utf-8")
     return path
 
 
@@ -80,8 +81,8 @@ def test_the_time_of_a_step_is_relative_to_one_test_case_or_none(bench: Bench, p
     assert step_times(browse(page)) == ["2 ms 1\u00d7", "4 ms", "4 ms", "4 ms"]
 
 
-def test_a_query_in_detail(bench: Bench, page: Path, browse: Browse) -> None:
-    case = next(case for case in collect(bench.folder)["cases"] if case["name"] == "CloudOnly · EagleSpecDec")
+def test_a_query_in_detail(document: dict[str, Any], page: Path, browse: Browse) -> None:
+    case = next(case for case in document["cases"] if case["name"] == "CloudOnly · EagleSpecDec")
     dom = browse(page, f"#case={case['id']}&query=7&outcome=wrong")
     detail = text(part(dom, "queries").partition('id="detail"')[2])
     for word in ("odd · q7", "✗ wrong", "Question 7?", "The answer is C.", "cloud, EagleSpecDec", "Reference  B"):

@@ -16,30 +16,32 @@ from ianvs_specdec.benchmarks.scorers import SCORERS
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.types import Completion, Step, Trace
 from ianvs_specdec.report.collect import collect, to_csv
-from ianvs_specdec.workspace.scoring import TOGETHER
+from ianvs_specdec.workspace.scoring import BATCH_SCORERS
 from tests.support.workspace import COLUMNS, Bench, Side, choice, completion
 
+Document = dict[str, Any]
 
-def test_figures_are_the_leaderboards_to_the_last_digit(bench: Bench) -> None:
+
+def test_figures_are_the_leaderboards_to_the_last_digit(bench: Bench, document: Document) -> None:
     with (bench.folder / "rank" / "all_rank.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    for case, row in zip(collect(bench.folder)["cases"], rows, strict=True):
+    for case, row in zip(document["cases"], rows, strict=True):
         assert (case["rank"], case["algorithm"]) == (int(row["rank"]), row["algorithm"])
         for name in COLUMNS:
             value = case["figures"][name]
             assert ("" if value is None else str(value)) == row[name]
 
 
-def test_without_a_leaderboard_the_same_figures_are_computed_from_the_answers(bench: Bench) -> None:
-    before = {case["id"]: case["figures"] for case in collect(bench.folder)["cases"]}
+def test_without_a_leaderboard_figures_are_computed_from_the_answers(bench: Bench, document: Document) -> None:
     shutil.rmtree(bench.folder / "rank")
-    after = {case["id"]: case["figures"] for case in collect(bench.folder)["cases"]}
-    assert before == after
-    assert all(case["rank"] is None for case in collect(bench.folder)["cases"])
+    cases = collect(bench.folder)["cases"]
+    assert {case["id"]: case["figures"] for case in cases} == {
+        case["id"]: case["figures"] for case in document["cases"]
+    }
+    assert all(case["rank"] is None for case in cases)
 
 
-def test_csv_and_json_hold_the_same(bench: Bench) -> None:
-    document = collect(bench.folder)
+def test_csv_and_json_hold_the_same(document: Document) -> None:
     rows = list(csv.DictReader(io.StringIO(to_csv(document))))
     assert len(rows) == len(document["cases"]) == 4
     for row, case in zip(rows, document["cases"], strict=True):
@@ -198,7 +200,7 @@ def test_scorers_that_ask_or_run_are_not_called(bench: Bench, monkeypatch: pytes
 
     for name in ("judge", "code"):
         monkeypatch.setitem(SCORERS, name, called)
-        monkeypatch.setitem(TOGETHER, name, called)
+        monkeypatch.setitem(BATCH_SCORERS, name, called)
     for path in bench.folder.glob("*/*/answers.jsonl"):
         path.write_text(path.read_text().replace('"scorer": "choice"', '"scorer": "judge"'))
     assert collect(bench.folder)["cases"][0]["figures"]["Accuracy"] == 50.0

@@ -1,4 +1,4 @@
-"""Single queries: who answered and why, which tokens were drafted, and how much of it all is kept."""
+"""Single queries: answers, routing, drafted tokens, and size limits."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.report.collect import collect
 from ianvs_specdec.report.details import LONGEST_TEXT, choose, pieces
 from ianvs_specdec.report.page import to_html, to_json
+from tests.report.conftest import ROWS
 from tests.support.workspace import Bench, Side, choice, completion
 
 
@@ -57,9 +58,8 @@ def test_a_drafted_answer_token_by_token(tmp_path: Path, letters: Path, monkeypa
     assert found["chunks"][:2] == [[10.0, 1], [14.0, 3]]
 
 
-def test_an_entry_says_who_answered_and_why(bench: Bench) -> None:
-    document = collect(bench.folder)
-    # Of the edge, and of the cloud with two back ends; the router's answers are among them.
+def test_an_entry_says_who_answered_and_why(document: dict[str, Any]) -> None:
+    # Those of the edge and of the cloud with two back ends, which include the router's answers.
     assert len(document["answers"]) == 24
     case = next(case for case in document["cases"] if case["router"] == "OddRouter")
     entry = case["entries"][1]
@@ -69,7 +69,7 @@ def test_an_entry_says_who_answered_and_why(bench: Bench) -> None:
         "group": "odd",
         "scorer": "choice",
         "references": ["B"],
-        "turns": bench.rows[1]["question"]["turns"],
+        "turns": ROWS[1]["question"]["turns"],
     }
     assert entry["side"] == "cloud"
     assert entry["routing"] == {"router": "OddRouter", "score": 0.9, "seconds": 1e-5}
@@ -107,13 +107,13 @@ def test_what_is_chosen_to_be_looked_at() -> None:
     assert choose(rows(), 0) == []
 
 
-def test_size_is_bounded_by_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_depends_on_the_number_of_shown_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    bench = Bench(tmp_path, [choice(number, text="long " * 10_000) for number in range(300)])
-    bench.case("CloudOnly", [(None, Side("cloud", "autoregressive", [completion("The answer is B.")]))] * 300)
+    bench = Bench(tmp_path, [choice(number, text="long " * 10_000) for number in range(100)])
+    bench.case("CloudOnly", [(None, Side("cloud", "autoregressive", [completion("The answer is B.")]))] * 100)
     whole, some, none = (collect(bench.folder, most) for most in (1000, 20, 0))
-    assert [len(document["cases"][0]["entries"]) for document in (whole, some, none)] == [300, 20, 0]
-    assert [document["cases"][0]["answered"] for document in (whole, some, none)] == [300] * 3
+    assert [len(document["cases"][0]["entries"]) for document in (whole, some, none)] == [100, 20, 0]
+    assert [document["cases"][0]["answered"] for document in (whole, some, none)] == [100] * 3
     assert len(some["queries"][0]["turns"][0]) < LONGEST_TEXT + 50
     assert "(30000 more characters)" in some["queries"][0]["turns"][0]
     assert len(to_json(none)) < 20_000 < len(to_json(some)) < 500_000 < len(to_json(whole))

@@ -1,4 +1,4 @@
-"""Sweeps of ``specdec load`` in the report: those of the jobs, those that are named, and what is none."""
+"""Sweeps of ``specdec load`` in the report: of the jobs, given by --load, and invalid ones."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.commands.cli import main
+from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.generator import RequestRecord
 from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.results import Measurement, result
 from ianvs_specdec.load.rounds import Round, RoundKey
 from ianvs_specdec.report.collect import collect
 from ianvs_specdec.report.page import to_html
+from ianvs_specdec.report.sweeps import sweeps
 from tests.support.workspace import Bench
 
 
@@ -58,25 +60,23 @@ def test_a_sweep_that_is_named_is_there_for_all_jobs(bench: Bench, tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", ["", "[]", '["p"]', "[" * 5000, '[{"policy": "p", "rate": "fast"}]'])
-def test_what_is_no_sweep_is_a_note_where_it_was_found_and_refused_where_it_was_named(
-    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    path = bench.folder / "sweep.json"
+def test_an_invalid_sweep_is_a_note_or_an_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "sweep.json"
     path.write_text(text)
-    document = collect(bench.folder)
-    assert document["load"] == []
-    assert any(str(path) in note and "is no sweep" in note for note in document["notes"])
-    assert main(["report", str(bench.folder), "--load", str(bench.folder), "--out", "page.html"]) == 2
-    error = capsys.readouterr().err
-    assert "is no sweep, as `specdec load` writes it" in error
-    assert error.count("\n") == 1
-    assert not Path("page.html").exists()
+    notes: list[str] = []
+    assert sweeps({"job": tmp_path}, [], notes) == []
+    assert str(path) in notes[0]
+    assert "is no sweep, as `specdec load` writes it" in notes[0]
+    with pytest.raises(UserError, match="is no sweep"):
+        sweeps({}, [tmp_path], notes)
 
 
 @pytest.mark.slow
-def test_the_page_draws_a_line_for_each_policy(bench: Bench, browse: Callable[..., str]) -> None:
+def test_the_page_draws_a_line_for_each_policy(
+    bench: Bench, document: dict[str, Any], browse: Callable[..., str]
+) -> None:
     page = bench.root / "page.html"
-    page.write_text(to_html(collect(bench.folder)), encoding="utf-8")
+    page.write_text(to_html(document), encoding="utf-8")
     assert '<section id="load" aria-labelledby="load-title" hidden' in browse(page)
     sweep(bench.folder / "load", slo={"latency": 1.5})
     page.write_text(to_html(collect(bench.folder)), encoding="utf-8")

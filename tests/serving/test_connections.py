@@ -20,7 +20,7 @@ from ianvs_specdec.serving import server as server_module
 from ianvs_specdec.serving.app import Service, create_app
 from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
-from tests.support.instant import Instant
+from tests.support.instant import InstantLLM
 from tests.support.servers import make_certificate
 
 from .conftest import LONGEST, Local, wait_until
@@ -38,7 +38,7 @@ HALVES = {
 """Of a request: what comes before the client falls silent."""
 
 
-class _Waiting(Instant):
+class _Waiting(InstantLLM):
     """Answers when it is let go."""
 
     backend, concurrent = "waiting", True

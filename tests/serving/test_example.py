@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.harness import EXAMPLE, Run, Workplace, questions, read_lines
+from tests.support.harness import EXAMPLE, Run, Workplace, questions
+from tests.support.jsonl import read_jsonl
 from tests.support.models import build_model
 
 from .conftest import serving
@@ -74,7 +75,7 @@ def test_job_with_cloud_server(workplace: Workplace, tmp_path: Path) -> None:
     assert float(there["Cloud Completion Tokens"]) == metrics["completion_tokens_total"]
     acceptance = metrics["accepted_tokens_total"] / metrics["drafted_tokens_total"]
     assert float(there["Acceptance Rate"]) == pytest.approx(acceptance)
-    answers = {name: read_lines(workplace.root / rows[name]["url"] / "answers.jsonl") for name in rows}
+    answers = {name: read_jsonl(workplace.root / rows[name]["url"] / "answers.jsonl") for name in rows}
     said = [
         [row["result"]["completion"] for row in answers[name]] for name in (("CloudOnly", ""), ("RandomRouter", "1.0"))
     ]

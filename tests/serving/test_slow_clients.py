@@ -13,7 +13,7 @@ from ianvs_specdec.serving import app
 from ianvs_specdec.serving.app import Service, create_app
 from ianvs_specdec.serving.engine import Engine
 from ianvs_specdec.serving.metrics import Metrics
-from tests.support.instant import Instant
+from tests.support.instant import InstantLLM
 
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
 
@@ -32,7 +32,7 @@ def test_stalled_client_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None
         return events.pop(0) if events else await never()
 
     async def serve() -> None:
-        engine = Engine(Instant("m"), 0, 1, metrics)
+        engine = Engine(InstantLLM("m"), 0, 1, metrics)
         await create_app(Service(("m",), Sampling(), "", 0.02, 1000), engine, metrics)(scope, receive, never)
         while b"specdec_in_flight 0.0" not in metrics.text():
             await asyncio.sleep(0.001)

@@ -23,7 +23,7 @@ from ianvs_specdec.serving.app import Service, create_app
 from ianvs_specdec.serving.engine import Engine, Job
 from ianvs_specdec.serving.metrics import Metrics
 from tests.support.browser import Browser, find_browser
-from tests.support.instant import Instant
+from tests.support.instant import InstantLLM
 from tests.support.pages import events, requested, rows_of
 
 from .conftest import Local, Server, serving, wait_until
@@ -33,7 +33,7 @@ MARKUP = "<script>document.title = 'stolen'</script><img src=x onerror=\"documen
 ROUTING = {"side": "cloud", "score": float("nan"), "reason": "long", "cost": 0.25}
 
 
-class Drafting(Instant):
+class Drafting(InstantLLM):
     """Answers with the question as its first token, then with ``STEPS``, the last two of them as one piece. Fails where
     the question is too much for it."""
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import journals, warm
+from tests.support.jsonl import read_jsonl
 from tests.support.paths import EXAMPLE
 
 ALGORITHMS = {
@@ -231,7 +232,7 @@ class Workplace:
 
     def answers(self, router: str, backend: str) -> list[dict[str, Any]]:
         """The rows of a test case's ``answers.jsonl``."""
-        return read_lines(self.root / self.leaderboard()[router, backend]["url"] / "answers.jsonl")
+        return read_jsonl(self.root / self.leaderboard()[router, backend]["url"] / "answers.jsonl")
 
     def environment_of(self, router: str, backend: str) -> dict[str, Any]:
         path = self.root / self.leaderboard()[router, backend]["url"] / "environment.json"
@@ -241,10 +242,6 @@ class Workplace:
     def journal(self) -> list[dict[str, Any]]:
         """The answers in the journal, oldest first."""
         return journals.answers(self.workspace)
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def untimed(rows: dict[tuple[str, str], dict[str, str]]) -> dict[tuple[str, str], dict[str, str]]:

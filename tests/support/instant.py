@@ -8,7 +8,7 @@ from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.common.types import Completion, Trace
 
 
-class Instant(LLM):
+class InstantLLM(LLM):
     backend, local = "instant", True
 
     @classmethod

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.records.database import FILE_NAME
-from ianvs_specdec.records.journal import exported
+from ianvs_specdec.records.journal import export_entries
 
 
 def entries(job: Path) -> list[dict[str, Any]]:
     """Configurations, machines, then answers and failures, oldest first."""
-    return list(exported(job / FILE_NAME))
+    return list(export_entries(job / FILE_NAME))
 
 
 def answers(job: Path) -> list[dict[str, Any]]:

@@ -26,8 +26,8 @@ KINDS = {"native": NativeTarget, "fused": FusedTarget, "transformers": HuggingFa
 
 def target_of_kind(kind: str, model: Any) -> Target:
     """One of ``KINDS`` for ``model``; skips the test where it was not built."""
-    if kind == "native" and library.why_not() is not None:
-        pytest.skip(library.why_not())
+    if kind == "native" and library.unavailable_reason() is not None:
+        pytest.skip(library.unavailable_reason())
     target = KINDS[kind](model)
     assert target.kind == kind
     return target

@@ -13,11 +13,11 @@ from pathlib import Path
 import torch
 
 from ianvs_specdec import drafters
-from ianvs_specdec.backends.specdec import EngineLLM, of_method
+from ianvs_specdec.backends.specdec import EngineLLM, engine_backend
 from ianvs_specdec.backends.split.edge.connection import Access, Connection
-from ianvs_specdec.backends.split.edge.controller import Choice, Controller
+from ianvs_specdec.backends.split.edge.controller import Controller, Mode
 from ianvs_specdec.backends.split.edge.decode import Edge, Finish
-from ianvs_specdec.backends.split.edge.drafts import FarTarget
+from ianvs_specdec.backends.split.edge.drafts import RemoteTarget
 from ianvs_specdec.backends.split.edge.session import Outage
 from ianvs_specdec.engine import Drafter
 from ianvs_specdec.serving.verifier.server import Server
@@ -91,7 +91,7 @@ def verifying(llm: EngineLLM, **options: object) -> Iterator[Verifier]:
 
 
 def loaded(folder: Path, method: str = "autoregressive", **options: object) -> EngineLLM:
-    llm = of_method(method)(str(folder), threads=1, device="cpu", **options)
+    llm = engine_backend(method)(str(folder), threads=1, device="cpu", **options)
     llm.load()
     return llm
 
@@ -104,7 +104,7 @@ def edge_of(
     outage: Outage | None = None,
     in_flight: int = 1,
     finish: Finish | None = None,
-    mode: Choice = "split",
+    mode: Mode = "split",
 ) -> Iterator[Edge]:
     """An edge that drafts with ``drafter``, or the draft model in that folder, for the verifier at an address."""
     if isinstance(drafter, Path):
@@ -112,9 +112,9 @@ def edge_of(
     connection = Connection(Access(access) if isinstance(access, str) else access)
     try:
         model = connection.describe(PATIENCE)
-        target = FarTarget(model.vocabulary, model.window or None, torch.float32, None)
+        target = RemoteTarget(model.vocabulary, model.window or None, torch.float32, None)
         drafter.prepare(target)  # type: ignore[arg-type]
-        controller = Controller(length, mode=mode, in_flight=in_flight if drafter.lines else 0)
+        controller = Controller(length, mode=mode, in_flight=in_flight if drafter.supports_continuations else 0)
         yield Edge(connection, model, drafter, target, controller, outage or Outage(), in_flight, finish)
     finally:
         connection.close()

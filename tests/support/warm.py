@@ -32,9 +32,13 @@ LIGHT = (
     *COMMANDS.values(),
     *("core.cmd.benchmarking", "core.runner.local", "sedna.core.joint_inference"),
     *("ianvs_specdec.plugin.models", "ianvs_specdec.report.metrics", "ianvs_specdec.backends.api.backend"),
-    *("ianvs_specdec.backends.vllm.backend", "ianvs_specdec.models.gguf.gguf", "ianvs_specdec.routing.learned.doubt"),
     *(
-        "ianvs_specdec.routing.lifelong.lessons",
+        "ianvs_specdec.backends.vllm.backend",
+        "ianvs_specdec.models.gguf.exporting",
+        "ianvs_specdec.routing.learned.doubt",
+    ),
+    *(
+        "ianvs_specdec.routing.lifelong.learning",
         "ianvs_specdec.routing.routers.personal_data",
         "numpy.random",
         "numpy.ma",

@@ -11,8 +11,8 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.engine import TokenTree
 from ianvs_specdec.targets.fused import FusedTarget, fits
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
-from ianvs_specdec.targets.registry import target_of
-from tests.support.one_sequence import OneSequence
+from ianvs_specdec.targets.registry import create_target
+from tests.support.targets import OneSequence
 from tests.support.tiny import ARCHITECTURES, FUSED, NATIVE, VOCABULARY, random_tree, tiny_model
 from tests.support.torch_path import torch_target
 
@@ -40,16 +40,16 @@ def test_every_step_equals_the_generic_path(name):
 
 @pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - NATIVE))
 def test_other_architectures_keep_the_generic_path(name):
-    assert isinstance(target_of(tiny_model(name)), HuggingFaceTarget)
+    assert isinstance(create_target(tiny_model(name)), HuggingFaceTarget)
 
 
 def test_a_model_that_computes_something_else_keeps_the_generic_path():
     model = tiny_model("llama", num_hidden_layers=9)
     assert fits(model)
     model.model.layers[4].self_attn.q_proj.register_forward_hook(lambda module, inputs, output: -output)
-    assert target_of(model).kind == "transformers"
+    assert create_target(model).kind == "transformers"
     with pytest.raises(UserError, match="this model is another"):
-        target_of(model, engine="torch")
+        create_target(model, engine="torch")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ianvs_specdec.engine.memory import held
+from ianvs_specdec.engine.memory import tensor_bytes
 from ianvs_specdec.targets.int8 import Int8Linear, Int8Module, quantize
 from tests.support.tiny import tiny_model
 
@@ -29,7 +29,7 @@ def test_the_product_is_close_and_its_dtype_that_of_the_input(shape: tuple[int, 
     assert (got - expected).norm() < 0.02 * expected.norm()
     residual = torch.ones_like(got)
     assert (product.added(x, residual) - 1 - expected).norm() < 0.02 * expected.norm()
-    assert held(product) < 1.1 * weight.numel() + 8 * shape[0]
+    assert tensor_bytes(product) < 1.1 * weight.numel() + 8 * shape[0]
 
 
 @pytest.mark.parametrize("shape", [SMALL, LARGE])

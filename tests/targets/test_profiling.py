@@ -7,13 +7,13 @@ import pytest
 from ianvs_specdec import drafters
 from ianvs_specdec.engine.costs import from_json
 from ianvs_specdec.targets.profiling import _fit, profile
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.targets.registry import create_target
 from tests.support.tiny import tiny_model
 
 
 @pytest.fixture(scope="module")
 def target():
-    return target_of(tiny_model(max_position_embeddings=2048))
+    return create_target(tiny_model(max_position_embeddings=2048))
 
 
 @pytest.mark.parametrize("method", ["autoregressive", "prompt_lookup"])

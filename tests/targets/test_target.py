@@ -9,12 +9,12 @@ import torch
 from torch.nn import functional
 
 from ianvs_specdec.engine import TokenTree
-from ianvs_specdec.engine.contracts import Prompt
+from ianvs_specdec.engine.contracts import PromptChunk
 from ianvs_specdec.targets import attention, fused, huggingface_sequence
 from ianvs_specdec.targets.fused import FusedTarget
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
-from ianvs_specdec.targets.registry import target_of
-from tests.support.one_sequence import OneSequence
+from ianvs_specdec.targets.registry import create_target
+from tests.support.targets import OneSequence
 from tests.support.tiny import ARCHITECTURES, ONE_FORWARD, VOCABULARY, random_tree, tiny_model
 from tests.support.torch_path import torch_target
 
@@ -63,7 +63,7 @@ def test_a_branching_tree_takes_one_forward_where_the_model_allows_it(name):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_snapshot_can_be_gone_back_to_more_than_once(name):
     model = tiny_model(name)
-    kinds = {type(target): target for target in (HuggingFaceTarget(model), torch_target(model), target_of(model))}
+    kinds = {type(target): target for target in (HuggingFaceTarget(model), torch_target(model), create_target(model))}
     for target in map(OneSequence, kinds.values()):
         target.prefill([3, 4, 5, 6])
         expected = target.verify(TokenTree.chain(7, [8])).logits
@@ -130,7 +130,7 @@ def kernels(monkeypatch):
 def test_no_kernel_on_a_gpu_makes_a_plan_for_each_length(kind, kernels):
     target = kind(tiny_model("llama"))
     sequence = target.open()
-    target.step([(sequence, Prompt([1, 2, 3]))])
+    target.step([(sequence, PromptChunk([1, 2, 3]))])
     target.step([(sequence, TokenTree.chain(4, [5, 6]))])
     assert len(kernels) == 2 * target.layers
     assert not any(kernels)

@@ -12,7 +12,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRot
 
 from ianvs_specdec.drafters.dflash.head import DFlashHead  # noqa: E402
 from ianvs_specdec.drafters.eagle.steps import Pairs  # noqa: E402
-from ianvs_specdec.targets.registry import target_of  # noqa: E402
+from ianvs_specdec.targets.registry import create_target  # noqa: E402
 from ianvs_specdec.training.heads import export, loop, models  # noqa: E402
 from ianvs_specdec.training.heads.dflash import TrainableDFlash  # noqa: E402
 from ianvs_specdec.training.heads.pool import Sample, collate, runs_of  # noqa: E402
@@ -94,7 +94,7 @@ def test_dflash_drafts_as_at_inference(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "head" / "config.json").read_text(encoding="utf-8"))
     assert config["dflash_config"] == {"mask_token_id": 0, "target_layer_ids": [1, 2, 3]}
     assert (config["architectures"], config["block_size"]) == (["DFlashDraftModel"], 4)
-    computed = DFlashHead(tmp_path / "head", target_of(*head.target, engine="torch"))
+    computed = DFlashHead(tmp_path / "head", create_target(*head.target, engine="torch"))
     batch = collate([sample], 3, "cpu")
     drafts = list(head.drafts(batch))
     for row, start in enumerate(batch.starts[0].tolist()):

@@ -21,7 +21,7 @@ from ianvs_specdec.training import corpus, course, lm
 from ianvs_specdec.training.heads import conversations, loop, payoff, pool
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.teacher import Teacher
-from tests.support.few import few
+from tests.support.slow_cases import slow_unless
 
 HIDDEN, VOCABULARY = 32, 300
 SHAPE = lm.ModelRecipe(hidden=HIDDEN, layers=7, heads=4, kv_heads=2, intermediate=48, minutes=1)
@@ -256,7 +256,7 @@ def test_another_trainings_checkpoints_are_refused(target: Path, data: Path, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", few(["qwen2", "qwen3"], {"qwen3"}.__contains__))
+@pytest.mark.parametrize("family", slow_unless(["qwen2", "qwen3"], {"qwen3"}.__contains__))
 def test_heads_take_the_shape_of_other_families(family: str, target: Path, data: Path, tmp_path: Path) -> None:
     """Tied embeddings, heads wider than the hidden size, a chat template of its own, another rotary base."""
     shape = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 7, "num_attention_heads": 4}

@@ -109,7 +109,7 @@ from transformers import AutoModelForCausalLM  # noqa: E402
 
 from ianvs_specdec.commands import cli  # noqa: E402
 from ianvs_specdec.training import lm, world  # noqa: E402
-from tests.support.holding import held  # noqa: E402
+from tests.support.locked_folder import locked_folder  # noqa: E402
 
 SMALL = lm.ModelRecipe(hidden=16, layers=2, heads=2, kv_heads=1, intermediate=32, steps=3, drill=0.0, rows=2, length=64)
 VOCABULARY = 300
@@ -163,7 +163,7 @@ def test_checkpoints_of_another_recipe_are_refused(
 def test_two_trainings_do_not_share_a_folder(cloud: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     work = tmp_path / ".training" / "edge"
     work.mkdir(parents=True)
-    with held(work):
+    with locked_folder(work):
         assert train_world(tmp_path, "--cloud", str(cloud)) == 2
     assert "is in use by another run" in capsys.readouterr().err
     assert not (tmp_path / "edge").exists()

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.records.response import check_response
-from ianvs_specdec.workspace.sides import answered
+from ianvs_specdec.workspace.sides import side_answer
 
 READ: dict[str, Any] = {"seconds": 0.25, "issued": 1.0, "hardware": "h", "replayed": False, "key": "k"}
 
 
 def test_what_was_only_read_is_no_answer() -> None:
-    assert answered({"turns": [], "cost": 0.5, "prefill": READ}) is None
-    assert answered({"turns": [{"completion": "B"}], "cost": 0.5}) is not None
+    assert side_answer({"turns": [], "cost": 0.5, "prefill": READ}) is None
+    assert side_answer({"turns": [{"completion": "B"}], "cost": 0.5}) is not None
 
 
 def test_a_prefill_as_it_is_written_is_read() -> None:

@@ -11,8 +11,8 @@ from ianvs_specdec.common.types import Completion, Query, Sampling, Trace, messa
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.workspace.cases import Case, Dataset
-from ianvs_specdec.workspace.journal_reader import KeptAnswers
-from ianvs_specdec.workspace.sides import Answered, PairedAnswers, answered, answered_before, score, side_of
+from ianvs_specdec.workspace.journal_reader import JournalReader
+from ianvs_specdec.workspace.sides import PairedAnswers, SideAnswer, score, side_answer, side_key, stored_answer
 
 QUERY = Query(("first", "second"), id="q", scorer="choice")
 PRICES = {"price_prompt": 2.0, "price_cached": 0.5, "price_completion": 10.0}
@@ -31,8 +31,10 @@ def case(**cloud: Any) -> Case:
 
 
 def test_what_failed_or_is_lossy_is_no_answer():
-    assert answered(response("A", "B")) == Answered(("A", "B"), 0.25)
-    assert answered(None) is answered(response("A", error="gone")) is answered(response("A", lossy=True)) is None
+    assert side_answer(response("A", "B")) == SideAnswer(("A", "B"), 0.25)
+    assert (
+        side_answer(None) is side_answer(response("A", error="gone")) is side_answer(response("A", lossy=True)) is None
+    )
 
 
 def test_an_answer_of_the_journal_has_all_turns_and_the_price_of_cached_tokens(tmp_path: Path):
@@ -43,8 +45,8 @@ def test_an_answer_of_the_journal_has_all_turns_and_the_price_of_cached_tokens(t
         completion = Completion(text, [1], 1_000_000, 100_000, "stop", Trace(), cached_tokens=400_000)
         journal.put(configuration, messages, completion, side="cloud", hardware={})
         said.append(text)
-        found = answered_before(KeptAnswers(tmp_path), QUERY, [configuration.id], PRICES)
-        expected = Answered(("A", "B"), pytest.approx(2 * (0.6 * 2.0 + 0.4 * 0.5 + 0.1 * 10.0)))
+        found = stored_answer(JournalReader(tmp_path), QUERY, [configuration.id], PRICES)
+        expected = SideAnswer(("A", "B"), pytest.approx(2 * (0.6 * 2.0 + 0.4 * 0.5 + 0.1 * 10.0)))
         assert found == (expected if len(said) == 2 else None)
 
 
@@ -54,11 +56,11 @@ def test_no_judge_is_asked_and_no_program_run_for_a_score():
 
 
 def test_models_are_told_apart_by_sampling_and_not_by_how_they_decode():
-    assert side_of(case(), "cloud") == side_of(case(backend="EagleSpecDec", logprobs=True), "cloud")
-    assert side_of(case(), "cloud") == side_of(case(quantization="none"), "cloud")
-    assert side_of(case(), "cloud") != side_of(case(temperature=0.5), "cloud")
-    assert side_of(case(), "cloud") != side_of(case(quantization="int8"), "cloud"), "other weights, other answers"
-    assert side_of(Case("job", "algorithm", "1", None), "edge") == ""
+    assert side_key(case(), "cloud") == side_key(case(backend="EagleSpecDec", logprobs=True), "cloud")
+    assert side_key(case(), "cloud") == side_key(case(quantization="none"), "cloud")
+    assert side_key(case(), "cloud") != side_key(case(temperature=0.5), "cloud")
+    assert side_key(case(), "cloud") != side_key(case(quantization="int8"), "cloud"), "other weights, other answers"
+    assert side_key(Case("job", "algorithm", "1", None), "edge") == ""
 
 
 def test_rows_of_another_query_or_without_all_turns_are_passed_over():
@@ -72,7 +74,7 @@ def test_rows_of_another_query_or_without_all_turns_are_passed_over():
     }
     sides.add(case(), dataset, rows, {0: 40.0, 2: float("nan")})
     assert sides.both(sides.pair(case())) == {
-        0: (Answered(("A", "A"), 0.25), Answered(("B", "B"), 0.25, 40.0)),
+        0: (SideAnswer(("A", "A"), 0.25), SideAnswer(("B", "B"), 0.25, 40.0)),
     }
 
 
@@ -85,7 +87,7 @@ def test_the_journal_of_a_lossy_or_quantized_model_does_not_answer_for_the_plain
         completion = Completion("A", [1], 1, 1, "stop", Trace())
         journal.put(configuration, messages, completion, side="cloud", hardware={})
     _, int8, plain = configurations
-    kept = KeptAnswers(tmp_path)
+    kept = JournalReader(tmp_path)
     assert kept.configurations({"model": "c"}) == [plain.id]
     assert kept.configurations({"model": "c", "quantization": "int8"}) == [int8.id]
-    assert kept.alike(plain.key([{"role": "user", "content": "first"}])) == [plain.id]
+    assert kept.same_outputs(plain.key([{"role": "user", "content": "first"}])) == [plain.id]

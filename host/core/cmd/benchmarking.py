@@ -1,4 +1,4 @@
-"""The ``ianvs`` command: run a benchmarking job, or only check it."""
+"""The ``ianvs`` command: runs or checks a benchmarking job."""
 
 from __future__ import annotations
 
@@ -29,40 +29,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Run a benchmarking job of KubeEdge Ianvs (paradigm jointinference) and print its leaderboard.",
         epilog="Exit codes: 0 done, 1 a test case failed, 2 the configuration is wrong, 130 Ctrl-C, 143 SIGTERM.",
     )
-    parser.add_argument("command", nargs="?", choices=["check"], help="check: validate the job, run nothing")
+    parser.add_argument("command", nargs="?", choices=["check"], help="check: validate the job without running it")
     parser.add_argument("-f", "--benchmarking_config_file", metavar="JOB", help="the job's YAML file")
-    parser.add_argument("--fresh", action="store_true", help="ask all models anew instead of replaying earlier answers")
+    parser.add_argument("--fresh", action="store_true", help="ignore earlier answers")
     parser.add_argument("--debug", action="store_true", help="show the full traceback of every error")
     parser.add_argument("-v", "--version", action="version", version=__version__)
     options = parser.parse_args(argv)
     if options.benchmarking_config_file is None:
-        parser.error("which job? Give its file: ianvs -f benchmarkingjob.yaml")
-    # Numpy among others, which `ianvs --help` can do without.
+        parser.error("-f is missing, for example: ianvs -f benchmarkingjob.yaml")
+    # Imported here for the speed of `ianvs --help`.
     from core.cmd.job import BenchmarkingJob
-    from core.common.claim import claimed
+    from core.common.run_lock import run_lock
     from core.testcasecontroller.testcase import plugin_environment
 
     if options.command is None:
-        import core.storymanager.table  # noqa: F401 - what it needs is to be missed before anything is run
+        import core.storymanager.table  # noqa: F401 - fails before the run if a package is missing
     try:
-        check_surroundings()
+        check_distributions()
         job = BenchmarkingJob(options.benchmarking_config_file)
         if options.command == "check":
             job.build_routers()
-        tell("warning: ", job.problems.warnings.lines())
+        print_errors("warning: ", job.problems.warnings.lines())
         job.check_workspace()
         if options.command == "check":
-            tell("warning: ", job.problems.upstream.lines())
-            print("\n".join((f"{job.file} is in order: {job.describe()}", *job.describe_rows())))
+            print_errors("warning: ", job.problems.upstream.lines())
+            print("\n".join((f"{job.file} is valid: {job.describe()}", *job.describe_rows())))
             return OK
         run_id = uuid.uuid4().hex
-        with plugin_environment(), claimed(job.workspace, run_id):
+        with plugin_environment(), run_lock(job.workspace, run_id):
             return run(job, run_id, options.fresh, options.debug)
     except KeyboardInterrupt:
-        print("ianvs: interrupted before anything was run", file=sys.stderr)
+        print("ianvs: interrupted before the run", file=sys.stderr)
         return exit_code(signal.SIGINT)
     except BrokenPipeError:
-        # The leaderboard's reader has gone (ianvs ... | head); Python would complain again when it flushes at exit.
+        # As in `ianvs ... | head`. Python would print another error when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
@@ -71,24 +71,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return report(error)
 
 
-def tell(kind: str, messages: Iterable[str]) -> None:
+def print_errors(prefix: str, messages: Iterable[str]) -> None:
     for message in messages:
-        print(f"ianvs: {kind}{message}", file=sys.stderr, flush=True)
+        print(f"ianvs: {prefix}{message}", file=sys.stderr, flush=True)
 
 
 def report(error: Exception) -> int:
     if isinstance(error, ConfigError):
-        tell("warning: ", error.warnings)
-        tell("", error.problems)
+        print_errors("warning: ", error.warnings)
+        print_errors("", error.problems)
         return INVALID
     known = isinstance(error, WorkspaceError)
-    tell("", [str(error) if known else f"a fault of the host itself: {explain(error)}; --debug shows where"])
+    print_errors("", [str(error) if known else f"internal error: {explain(error)}; --debug shows the traceback"])
     return FAILED
 
 
 def run(job: BenchmarkingJob, run_id: str, fresh: bool, debug: bool) -> int:
-    """Run all test cases and print the leaderboard. Leaves environment variables that tell plugins about the run."""
-    # Plugins tell the answers of this run from earlier ones' by these; upstream Ianvs sets neither.
+    """Run all test cases and print the leaderboard. Sets the environment variables of the run for plugins."""
     os.environ["IANVS_RUN_ID"] = run_id
     if fresh:
         os.environ["IANVS_FRESH"] = "1"
@@ -98,14 +97,14 @@ def run(job: BenchmarkingJob, run_id: str, fresh: bool, debug: bool) -> int:
         try:
             failed = controller.run_testcases()
         except KeyboardInterrupt:
-            interrupt.say()
+            interrupt.print_summary()
             return interrupt.code
     for note in job.rank.plot([case.output_dir for case in job.test_cases]):
         print(note, file=sys.stderr)
     if controller.doubts:
         print(load.summary(controller.doubts, len(job.test_cases)), file=sys.stderr)
     if failed:
-        print(f"{failed} of {len(job.test_cases)} test cases failed; the reasons stand above", file=sys.stderr)
+        print(f"{failed} of {len(job.test_cases)} test cases failed; see the errors above", file=sys.stderr)
     return FAILED if failed else OK
 
 
@@ -114,11 +113,11 @@ def summary(job: BenchmarkingJob, controller: TestCaseController) -> str:
     current = controller.current
     if current is not None and current.rows:
         kept += f"; {current.kept()}"
-    return f"ianvs: interrupted; {kept}; run the same command again to go on"
+    return f"ianvs: interrupted; {kept}; run the same command again to continue"
 
 
-def check_surroundings() -> None:
-    """ConfigError if another distribution owns the import name ``sedna`` too: of two, either one's files may win."""
+def check_distributions() -> None:
+    """Raise ConfigError if another installed distribution has the import name ``sedna``."""
     import importlib.metadata
 
     try:

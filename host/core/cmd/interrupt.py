@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run within two seconds, whatever a plugin is busy with."""
+"""Ctrl-C and SIGTERM: they end a run within two seconds, even if a plugin does not react."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-GRACE = 1.5  # seconds that modules have for their cleanup
+GRACE = 1.5  # seconds for the modules' cleanup
 
 
 class Interrupt:
-    """A context manager around a run. The first Ctrl-C or SIGTERM raises KeyboardInterrupt; after GRACE seconds, at a
-    second signal, or during an import, the process ends at once. ``summary`` is printed either way."""
+    """Context manager of a run. The first Ctrl-C or SIGTERM raises KeyboardInterrupt; after GRACE seconds, at a second
+    signal, or during an import, the process exits at once. Both print ``summary``."""
 
     def __init__(self, summary: Callable[[], str]) -> None:
         self._summary = summary
@@ -32,13 +32,13 @@ class Interrupt:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        # Once interrupted, the timer stays armed: plugins' threads must not keep the interpreter from ending either.
+        # After an interruption the timer stays active, as plugins' threads may keep the interpreter alive.
         if self._timer is None:
             for number, handler in self._before.items():
                 signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        # Libraries written in C++ abort when an exception meets them while they are being imported.
+        # C++ libraries abort if an exception is raised while they are imported.
         if self._timer is None:
             self.code = exit_code(number)
         if self._timer is not None or _importing(frame):
@@ -48,12 +48,12 @@ class Interrupt:
         self._timer.start()
         raise KeyboardInterrupt
 
-    def say(self) -> None:
+    def print_summary(self) -> None:
         if self._once.acquire(blocking=False):
             print(f"\n{self._summary()}", file=sys.stderr, flush=True)
 
     def _end(self) -> None:
-        self.say()
+        self.print_summary()
         os._exit(self.code)
 
 

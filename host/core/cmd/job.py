@@ -1,4 +1,4 @@
-"""A benchmarking job: read strictly from its YAML files, checked whole before anything runs, then run."""
+"""Benchmarking jobs: the YAML files and their validation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from core.runner.config import RunConfig
 from core.runner.local import LocalRunner
 from core.storymanager.rank import Rank
 from core.storymanager.rank_config import Columns, RankConfig
+from core.storymanager.recorder import RunInfo
 from core.storymanager.repeats import check_intervals
-from core.storymanager.story import Story
-from core.testcasecontroller.algorithm import MODE_KEY, Algorithm, misplaced_mode
-from core.testcasecontroller.rows import check_rows, describe_rows
+from core.testcasecontroller.algorithm import MODE_KEY, Algorithm, warn_misplaced_mode
+from core.testcasecontroller.row_checks import check_rows, describe_rows
 from core.testcasecontroller.testcase import Runner, TestCase, plugin_environment
 from core.testcasecontroller.testcasecontroller import TestCaseController
 from core.testenvmanager.testenv import TestEnv
@@ -28,16 +28,14 @@ _KNOWN: dict[str, Any] = {
     **RunConfig.KINDS,
 }  # fmt: skip
 _ELSEWHERE = {
-    "simulation": "a simulation environment is built by upstream KubeEdge Ianvs only; leave the key out",
+    "simulation": "only upstream KubeEdge Ianvs builds a simulation environment; delete the key",
 }
 _UNUSABLE_NAME = re.compile(r'[/\\:*?"<>|\x00-\x1f]|^\.+$|^\s|[\s.]$')
 LEADERBOARD_FOLDER = "rank"
-_NAMED = 5
-"""How many job files of a folder are named."""
 
 
 class BenchmarkingJob:
-    """Reading it is checking it: ConfigError lists all faults that can be told without loading a model."""
+    """A job file and its test cases. The constructor raises ConfigError with all errors, without loading a model."""
 
     def __init__(self, file: str) -> None:
         if not os.path.isfile(file):
@@ -70,25 +68,25 @@ class BenchmarkingJob:
             self.at.differs_upstream(f"upstream Ianvs ignores {key}", key)
         folder = entries.get("workspace", "./workspace")
         if "\0" in folder:
-            self.at.add(f"{folder!r} cannot be the name of a folder", "workspace")
+            self.at.add(f"{folder!r} is not a valid folder name", "workspace")
         self.workspace = os.path.join(os.path.expanduser(folder), self.name)
         return entries
 
     def _read_env(self, entries: dict[str, Any]) -> tuple[TestEnv | None, set[str]]:
-        """The test environment, and the kinds of names of which some are missing because its file is faulty."""
+        """The test environment, and the kinds of names that are incomplete because of errors in its file."""
         doc = _open(entries.get("testenv"), self.at.at("testenv"))
         if doc is None:
             return None, {"metrics"}
         env = TestEnv.parse(Section(doc, self.problems, ("testenv",)))
-        faulty = bool(self.problems.errors)
-        # At once, since a misspelt metric here is not to be blamed on the job file that has it right.
+        incomplete = bool(self.problems.errors)
+        # Before the job file is checked: the error of a misspelled metric belongs to the testenv file.
         env.resolve()
         if MODE_KEY in entries:
-            misplaced_mode(self.at, env.mining_mode)
+            warn_misplaced_mode(self.at, env.mining_mode)
         if self.run_config.repeats > 1:
             check_intervals(env.metrics)
-        faulty = faulty or any(metric.function is None for metric in env.metrics)
-        return env, {"metrics"} if faulty else set()
+        incomplete = incomplete or any(metric.function is None for metric in env.metrics)
+        return env, {"metrics"} if incomplete else set()
 
     def _load(self) -> None:
         self.env.dataset.read(self.env.on_malformed_row)
@@ -105,7 +103,7 @@ class BenchmarkingJob:
             known = {"type": ("algorithms",), "algorithms": list}
             value = at.mapping(entries["test_object"], known, required=("type", "algorithms"))
             if value.get("algorithms") == []:
-                at.add("algorithms is empty: nothing would be run", "algorithms")
+                at.add("algorithms is empty", "algorithms")
             named: set[str] = set()
             for i, item in enumerate(value.get("algorithms", [])):
                 algorithms += self._parse_algorithm(item, at.at("algorithms", i), env, named)
@@ -118,7 +116,7 @@ class BenchmarkingJob:
         name = entries.get("name", "")
         _check_name(name, at, LEADERBOARD_FOLDER)
         if name and name in named:
-            at.add(f"a second algorithm of the name {name!r}")
+            at.add(f"a second algorithm with the name {name!r}")
             return []
         named.add(name)
         doc = _open(entries.get("url"), at.at("url"))
@@ -128,7 +126,7 @@ class BenchmarkingJob:
         return [Algorithm.parse(name, Section(doc, self.problems, ("algorithm",)), mode)]
 
     def _check_file_names(self) -> None:
-        """Warn of plugin files of one name in several folders: upstream imports the first of them for all."""
+        """Warn of plugin files with the same name in several folders: upstream imports only the first."""
         first: dict[str, str] = {}
         users: list[Any] = [
             *self.env.metrics,
@@ -137,7 +135,7 @@ class BenchmarkingJob:
         for user in users:
             used = first.setdefault(os.path.basename(user.url), user.url)
             if user.url and used != user.url:
-                message = f"upstream Ianvs would run {used} in place of {user.url}: it knows a file by its name alone"
+                message = f"upstream Ianvs would run {used} instead of {user.url}, which has the same file name"
                 user.at.differs_upstream(f"{message}; rename one of them", "url")
 
     def _columns(self, env: TestEnv | None) -> Columns:
@@ -154,13 +152,13 @@ class BenchmarkingJob:
         return f"{cases}{again}, {plural(len(dataset), 'row')}{left_out}, {metrics}"
 
     def describe_rows(self) -> list[str]:
-        """How the rows are read. ConfigError if a plugin cannot say."""
+        """Descriptions of the rows by plugins. Raises ConfigError."""
         lines = describe_rows(self.algorithms, self.env.dataset, self.problems)
         self.problems.raise_if_any()
         return lines
 
     def build_routers(self) -> None:
-        """ConfigError if a router's constructor refuses its hyperparameters. It runs the plugins' code."""
+        """Build all routers once. Raises ConfigError if a constructor fails."""
         with plugin_environment():
             for algorithm in self.algorithms:
                 for module in algorithm.modules:
@@ -168,15 +166,15 @@ class BenchmarkingJob:
         self.problems.raise_if_any()
 
     def check_workspace(self) -> None:
-        """WorkspaceError if results could not be written. Nothing is made for it."""
+        """Raise WorkspaceError if results cannot be written. Creates nothing."""
         names = (LEADERBOARD_FOLDER, *(algorithm.name for algorithm in self.algorithms))
         for folder in (self.workspace, *(os.path.join(self.workspace, name) for name in names)):
             check_writable(folder)
 
     def controller(self, run_id: str, debug: bool) -> TestCaseController:
         runner = self._runner()
-        story = Story(self.file, run_id, runner.describe)
-        return TestCaseController(self.test_cases, story, self.rank, runner, self.run_config.repeats, debug)
+        run = RunInfo(self.file, run_id, runner.describe)
+        return TestCaseController(self.test_cases, run, self.rank, runner, self.run_config.repeats, debug)
 
     def _runner(self) -> Runner:
         config = self.run_config
@@ -189,7 +187,7 @@ class BenchmarkingJob:
 
 def _check_name(name: str, at: Section, *taken: str) -> None:
     if name and (_UNUSABLE_NAME.search(name) or name in taken):
-        at.add(f"{name!r} cannot be used: the name becomes a folder of the workspace")
+        at.add(f"{name!r} is not a valid name: it becomes a folder of the workspace")
 
 
 def _open(url: str | None, at: Section) -> Document | None:
@@ -203,8 +201,8 @@ def _open(url: str | None, at: Section) -> Document | None:
 def _no_file(file: str) -> str:
     if os.path.isdir(file):
         jobs = sorted(name for name in os.listdir(file) if name.endswith((".yaml", ".yml")) and "job" in name)
-        named = f": {', '.join(os.path.join(file, name) for name in jobs[:_NAMED])}" if jobs else ""
-        return f"{file} is a folder; -f names the YAML file of one job{named or ', such as JOB.yaml in it'}"
+        found = f": {', '.join(os.path.join(file, name) for name in jobs[:5])}" if jobs else ""
+        return f"{file} is a folder, but -f needs the YAML file of a job{found}"
     folder, name = os.path.split(file)
     close = nearest(name, os.listdir(folder or ".")) if os.path.isdir(folder or ".") else None
     return f"job file not found: {file}" + (f". Did you mean {os.path.join(folder, close)!r}?" if close else "")

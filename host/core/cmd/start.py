@@ -1,4 +1,4 @@
-"""The first step of the ``ianvs`` command: what must hold before anything else is imported."""
+"""Entry point of the ``ianvs`` command, before further imports."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from types import FrameType
 
 
 def main() -> int:
-    """Run the command. Until a run takes Ctrl-C and SIGTERM over, there is nothing to clean up, and the process ends at
-    once: an exception in the middle of somebody's import comes out as anything but an interruption."""
+    """Run the command. Until the run starts, Ctrl-C and SIGTERM end the process at once: a KeyboardInterrupt during an
+    import may become any other error."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
-    # Answers are kept until the metrics are computed. Looking for garbage among them as often as Python does by default
-    # takes a tenth of the time of a replay.
+    # All answers stay in memory: with Python's defaults, garbage collection takes a tenth of the time of a replay.
     gc.set_threshold(20_000, 50, 100)
     try:
         from core.cmd.benchmarking import main as run

@@ -1,4 +1,4 @@
-"""The words of the configuration files."""
+"""Names in the configuration files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PARADIGMS = (
     "federatedclassincrementallearning",
     JOINT_INFERENCE,
 )
-"""Paradigms that Ianvs knows; this host runs JOINT_INFERENCE."""
+"""Paradigms of Ianvs. This host runs JOINT_INFERENCE."""
 
 PROCESSOR, EDGE, CLOUD, ROUTER = "dataset_processor", "edgemodel", "cloudmodel", "hard_example_mining"
 DRAFTER, VERIFIER = "drafter", "verifier"
@@ -21,11 +21,11 @@ MODULES = (PROCESSOR, EDGE, CLOUD, ROUTER, DRAFTER, VERIFIER)
 """Module types of joint inference."""
 
 SYSTEM_METRICS = ("samples_transfer_ratio", "FWT", "BWT", "task_avg_acc", "MATRIX", "forget_rate")
-"""Metrics that Ianvs computes itself, without a file of the user's, in paradigms that this host does not run."""
+"""Metrics that Ianvs computes itself, in paradigms that this host does not run."""
 
 SELF_DESIGN, MINING_FREE = "self-design", "mining-free"
 MINING_MODES = ("mining-then-inference", "inference-then-mining", SELF_DESIGN, MINING_FREE)
-"""Values of ``hard_example_mining_mode``, a key of the test environment; the first is the default."""
+"""Values of ``hard_example_mining_mode`` in the testenv file. The first is the default."""
 
 FIXED_COLUMNS = ("rank", "algorithm", "paradigm", "time", "url")
-"""Columns that every leaderboard has, whatever the job."""
+"""Columns of every leaderboard."""

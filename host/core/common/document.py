@@ -1,4 +1,4 @@
-"""A YAML file as plain data, with the line of every key and item, so that each complaint can point at its place."""
+"""A YAML file as plain data, with the line of every key and item."""
 
 from __future__ import annotations
 
@@ -9,28 +9,26 @@ import yaml
 
 from core.common.errors import ConfigError, nearest
 
-# libyaml is some twenty times faster; both loaders know only plain types.
+# libyaml is about twenty times as fast. Both loaders construct only plain types.
 _Loader: Any = type("_Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), [*"-+.0123456789"]
 )
 _UNLIKE = re.compile(r"[-+]?0[\d_]+|[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?|\d{4}-\d\d?-\d\d?([Tt \t].*)?")
-"""What YAML 1.1 does not read as it looks: 010 is 8, 1:30 is 90."""
+"""Ambiguous numbers of YAML 1.1: 010 is 8, 1:30 is 90."""
 _COMMAND = re.compile(r"# {2,}\S")
 
 MOST_BYTES, MOST_ENTRIES, DEEPEST = 1 << 20, 5_000, 50
-"""Of one YAML file: bytes; keys, items and values, an alias counted as all that it stands for; levels of mappings and
-lists. A file of a few hundred bytes can stand for more than any machine has, or be deeper than a parser can follow.
-"""
+"""Maximum bytes of a YAML file, its entries (keys, items and values, with aliases expanded) and its nesting depth."""
 LONGEST_PLAIN = 4_000
-"""Characters of a value without quotes: it may be a number, and reading one takes the square of its digits."""
+"""Maximum characters of a value without quotes: parsing a number takes quadratic time."""
 MOST_TEST_CASES = 10_000
-"""Points of the grid that an algorithm's hyperparameters span."""
+"""Maximum size of the hyperparameter grid of an algorithm."""
 SHOWN = 60
-"""Characters of a value or name that a message shows."""
+"""Maximum characters of a value in a message."""
 
 Rule = Any
-"""What a value may be: a type (``float`` takes whole numbers too, ``object`` anything), or a tuple of allowed words."""
+"""A type (``float`` includes ``int``, ``object`` is any), or a tuple of permitted words."""
 
 _TYPE_NAMES = {
     str: "a string",
@@ -43,7 +41,7 @@ _TYPE_NAMES = {
 
 
 class Document:
-    """``data``: the file's content; ``place(*path)``: the ``file:line`` of what a path of keys and indices leads to."""
+    """``data``: the content of the file; ``place(*path)``: ``file:line`` of a path of keys and indices."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -72,11 +70,11 @@ class Document:
             raise ConfigError([f"{self.file}: cannot be read: {error.strerror}"]) from error
         if len(content) > MOST_BYTES:
             limit = f"{MOST_BYTES >> 20} MiB"
-            raise ConfigError([f"{self.file}: larger than {limit}: this is no configuration file, or it holds data"])
+            raise ConfigError([f"{self.file}: larger than {limit}: it is not a configuration file, or contains data"])
         return content
 
     def _check_depth(self, content: bytes) -> None:
-        """Before the tree is made, in which libyaml calls itself once for each level."""
+        """Check the nesting depth before libyaml builds the tree recursively."""
         depth = 0
         for event in yaml.parse(content, _Loader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -91,7 +89,7 @@ class Document:
             node = loader.get_single_node()
             if node is None:
                 return None
-            self._walk(node, (), ())  # before the data is built: that drops duplicate keys
+            self._walk(node, (), ())  # before the data is built, which drops duplicate keys
             return loader.construct_document(node)
         finally:
             loader.dispose()
@@ -100,7 +98,7 @@ class Document:
         line = node.start_mark.line
         self._entries += 1
         if self._entries > MOST_ENTRIES:
-            message = f"the file holds more than {MOST_ENTRIES} entries, with what its aliases stand for"
+            message = f"the file has more than {MOST_ENTRIES} entries, with aliases expanded"
             raise self._fault(line, message)
         if id(node) in above:
             raise self._fault(line, "an anchor that contains itself")
@@ -122,7 +120,7 @@ class Document:
         self._entries += 1
         here = (*path, key.value)
         if here in self._lines and key.value != "<<":
-            raise self._fault(line, f"the key {key.value!r} stands twice, first in line {self._lines[here]}")
+            raise self._fault(line, f"the key {key.value!r} is a duplicate, first in line {self._lines[here]}")
         self._lines[here] = line + 1
         return here
 
@@ -130,22 +128,22 @@ class Document:
         text, line = node.value, node.start_mark.line
         if len(text) > LONGEST_PLAIN:
             what = f"a value without quotes of more than {LONGEST_PLAIN} characters"
-            raise self._fault(line, f"{what}; put a text into quotes")
+            raise self._fault(line, f"{what}; quote a text")
         if _UNLIKE.fullmatch(text):
             name = next((part for part in reversed(path) if isinstance(part, str) and part != "values"), "")
             read = yaml.load(text, _Loader)
-            said = f"{name}: YAML reads {text} as {read!s}" + " (a text)" * isinstance(read, str)
-            raise self._fault(line, f'{said}: write a number in plain digits, a text in quotes ("{text}")')
+            reading = f"{name}: YAML reads {text} as {read!s}" + " (a text)" * isinstance(read, str)
+            raise self._fault(line, f'{reading}: write a number in plain digits, a text in quotes ("{text}")')
 
     def line(self, *path: Any) -> int:
-        """The line of the path, or of the nearest thing above it that the file holds."""
+        """The line of the path, or of its nearest parent in the file."""
         key = tuple(part if isinstance(part, int) else str(part) for part in path)
         while key not in self._lines:
             key = key[:-1]
         return self._lines[key]
 
     def quoted(self, path: tuple[Any, ...], message: str) -> tuple[Any, ...]:
-        """The path of that key below ``path`` which a message quotes first; ``path`` itself where it quotes none."""
+        """The path of the first key below ``path`` that a message quotes, else ``path``."""
         below = [one for one in self._lines if one[: len(path)] == path and len(one) > len(path)]
         found = [one for one in below if isinstance(one[-1], str) and repr(one[-1]) in message]
         return min(found, key=lambda one: message.index(repr(one[-1])), default=path)
@@ -154,7 +152,7 @@ class Document:
         return f"{self.file}:{self.line(*path)}"
 
     def commands(self, *path: Any) -> list[str]:
-        """The indented commands in the comment above a key: ``#   specdec data prepare mmlu``."""
+        """The indented commands in the comment above a key, such as ``#   specdec data prepare mmlu``."""
         found: list[str] = []
         for line in reversed(self._text[: self.line(*path) - 1]):
             comment = line.strip()
@@ -171,12 +169,12 @@ def short(value: Any) -> str:
 
 
 def describe(value: Any) -> str:
-    """``the string 'x'``, ``a list``, ``nothing``: how a message names a value of the wrong kind."""
+    """A value of the wrong type in a message: ``the string 'x'``, ``a list``, ``nothing``."""
     if value is None:
         return "nothing"
     if isinstance(value, (list, dict)):
         return _TYPE_NAMES[type(value)]
-    words = " (to YAML, on and yes, off and no are these words)" * isinstance(value, bool)
+    words = " (YAML reads on and yes as True, off and no as False)" * isinstance(value, bool)
     return f"the {'string' if isinstance(value, str) else 'value'} {short(value)}{words}"
 
 

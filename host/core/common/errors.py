@@ -1,4 +1,4 @@
-"""The host's kinds of errors, hints for misspelt names, and the one-line account of a plugin's exception."""
+"""Errors of the host, hints for misspelled names, and one-line descriptions of plugin exceptions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from types import TracebackType
 from sedna.common.class_factory import PLUGIN_MARK
 
 PLUGIN_ERRORS = (Exception, SystemExit)
-"""What a plugin's code may raise without ending the run: a library that calls ``sys.exit`` ends its test case only."""
+"""Exceptions of plugins. They end the test case, not the run; libraries may call ``sys.exit``."""
 MOST_MESSAGES, MOST_PLACES = 50, 8
-"""How many messages are shown at once, and how many further places of one: more would push the first off the screen."""
+"""Maximum number of printed messages, and of further places of each."""
 
 
 class ConfigError(Exception):
-    """The job cannot be run as it is written: exit code 2. ``problems``: one message per fault, with its place."""
+    """Wrong configuration (exit code 2). ``problems``: one message with its place per error."""
 
     def __init__(self, problems: Iterable[str], warnings: Iterable[str] = ()) -> None:
         self.problems, self.warnings = list(problems), list(warnings)
@@ -27,11 +27,11 @@ class ConfigError(Exception):
 
 
 class WorkspaceError(Exception):
-    """The results cannot be written: exit code 1, and the run ends, because no later test case would fare better."""
+    """The results cannot be written: the run ends (exit code 1)."""
 
 
 class Messages:
-    """Messages with their places. A message that holds in several places is one line with all of them."""
+    """Messages with their places. Equal messages are one line with all places."""
 
     def __init__(self) -> None:
         self._places: dict[str, dict[str, None]] = {}
@@ -56,8 +56,8 @@ def _line(message: str, first: str, *others: str) -> str:
 
 
 class Problems:
-    """Faults of the whole job. ``errors`` prevent the run, ``warnings`` do not. ``upstream``: what upstream Ianvs would
-    refuse or ignore. ``passed``: checks that need not be repeated."""
+    """Problems of a job. ``errors`` prevent the run, ``warnings`` do not. ``upstream``: what upstream Ianvs would
+    reject or ignore. ``passed``: checks that need not be repeated."""
 
     def __init__(self) -> None:
         self.errors, self.warnings, self.upstream = Messages(), Messages(), Messages()
@@ -71,7 +71,7 @@ class Problems:
 
 @dataclass(frozen=True)
 class Failure:
-    """Something a plugin did wrong, in words. The exception is not kept: its traceback would hold on to the models."""
+    """A plugin's exception as text: its traceback would keep the models in memory."""
 
     where: str
     message: str
@@ -85,7 +85,7 @@ class Failure:
 
 
 class Failed(Exception):
-    """Carries a failure that happened in another process."""
+    """A failure in another process."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -93,13 +93,13 @@ class Failed(Exception):
 
 
 NEAR, NEARER = 0.7, 0.85
-"""From which similarity on, by difflib's ratio, a name was probably meant to be another one. NEARER is for names that
-are made of the same few words, as the metrics' are: ``Edge Prompt Tokens`` was not meant to be ``Cloud Prompt Tokens``.
+"""Least similarity (difflib's ratio) of a misspelled name and the suggestion. NEARER is for names made of the same few
+words: ``Edge Prompt Tokens`` is not a misspelled ``Cloud Prompt Tokens``.
 """
 SHORT_NAME, NEAR_SHORT = 5, 0.6
-"""Names of so few characters are near from here on: two letters that changed places are half of one."""
+"""Maximum characters of a short name, and its least similarity: two swapped letters are half of it."""
 LONGEST_NAME = 200
-"""Characters of a name that is compared with others: longer ones are no names."""
+"""Maximum characters of a name that is compared."""
 
 
 def nearest(name: object, known: Iterable[str], similarity: float = NEAR) -> str | None:
@@ -116,11 +116,11 @@ def _lowered(name: str) -> str:
 
 
 LISTED, NEAREST = 40, 5
-"""How many names a message lists, and how many of more than these: the ones that are most like the wrong one."""
+"""Maximum number of names that a message lists; of more than these, the number of the most similar ones."""
 
 
 def hint(name: object, known: Iterable[str], list_all: str = "Known") -> str:
-    """`` Did you mean 'x'? Known: a, b, x`` - the tail of a message about an unknown name."""
+    """The end of a message about an unknown name: `` Did you mean 'x'? Known: a, b, x``."""
     names = list(known)
     close = nearest(name, names)
     meant = f" Did you mean {close!r}?" if close else ""
@@ -130,8 +130,8 @@ def hint(name: object, known: Iterable[str], list_all: str = "Known") -> str:
 
 
 def explain(error: BaseException) -> str:
-    """One line about a plugin's exception: type, message, first cause, the plugin's own line. An exception with an
-    attribute ``key`` was written for the user and is passed on unchanged."""
+    """One line about a plugin's exception: type, message, first cause, line in the plugin. The text of an exception
+    with an attribute ``key`` is for users and is returned unchanged."""
     chain = [error]
     while (cause := _cause(chain[-1])) is not None and cause not in chain:
         chain.append(cause)
@@ -165,7 +165,7 @@ def _plugin_line(trace: TracebackType | None) -> str:
 
 
 def short_path(path: str) -> str:
-    """Relative to the current directory where that is shorter and possible (on Windows not across drives)."""
+    """The path relative to the current directory if that is shorter and possible (on Windows, on the same drive)."""
     try:
         return min(os.path.relpath(path), path, key=len)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Writing files so that a reader never meets half of one, and saying plainly why one could not be written."""
+"""Atomic writes, and errors that name the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ADVICE = {
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-    """Turn an OSError into a WorkspaceError that names the path, the reason and what to do."""
+    """Convert an OSError to a WorkspaceError with path, reason and remedy."""
     try:
         yield
     except OSError as error:
@@ -42,28 +42,28 @@ def make_folder(path: str) -> None:
 
 
 def check_writable(folder: str) -> None:
-    """WorkspaceError if files could not be made in a folder, or the folder itself not, if it is not there yet."""
+    """Raise WorkspaceError if the folder, or a file in it, cannot be created."""
     there = os.path.abspath(folder)
-    while not os.path.exists(there) and os.path.dirname(there) != there:  # a drive of Windows may not be there itself
+    while not os.path.exists(there) and os.path.dirname(there) != there:  # a drive may not exist on Windows
         there = os.path.dirname(there)
     with writing(folder), tempfile.TemporaryFile(dir=there):
         pass
 
 
 def append_whole(stream: BinaryIO, data: bytes) -> None:
-    """Write at the end of an unbuffered file, all of it or nothing: a full disk leaves no half line. OSError."""
+    """Append to an unbuffered file all or nothing: a full disk leaves no partial line. Raises OSError."""
     size = stream.seek(0, os.SEEK_END)
     try:
         if stream.write(data) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError:
-        with suppress(OSError):  # the reason is the write's
+        with suppress(OSError):
             stream.truncate(size)
         raise
 
 
 def write_atomic(path: str, text: str) -> None:
-    """Write a whole file at once: it is the old one or the new one, even after a crash. May raise WorkspaceError."""
+    """Replace a file atomically, even in a crash. Raises WorkspaceError."""
     with writing(path):
         temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.tmp")
         try:

@@ -1,9 +1,8 @@
-"""Plugin files, loaded under private names.
+"""Import of plugin files under private names.
 
-Ianvs puts a plugin's folder in front of ``sys.path`` and imports the bare file name: of two folders with a ``model.py``
-each, only the first one's code runs. Here every folder becomes a private package, and an ``import models`` inside it
-finds the folder's own. The modules of a plugin folder get a ``__builtins__`` of their own, whose ``__import__``, and
-whose ``importlib.import_module``, look into the folder first.
+Ianvs adds a plugin's folder to ``sys.path`` and imports the file name: of two folders with a ``model.py``, only the
+first is imported. Here every folder is a private package. Its modules have a private ``__builtins__``, whose
+``__import__`` and ``importlib.import_module`` search the folder first.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from core.common.section import Section
 from sedna.common.class_factory import PLUGIN_MARK, ClassFactory, ClassType
 
 _PREFIX = "_ianvs_plugin_"
-_RESERVED = frozenset({"core", "sedna"})  # a plugin's import of these always means the host
+_RESERVED = frozenset({"core", "sedna"})  # always the host's packages
 
 
 class PluginError(Exception):
-    """A plugin file or alias that cannot be used; the message lacks only the place in the YAML file."""
+    """A plugin file or alias that cannot be used. The message has no place in the YAML file."""
 
 
 class _Loader(SourceFileLoader):
@@ -40,13 +39,13 @@ class _Loader(SourceFileLoader):
         super().exec_module(module)
 
     def get_code(self, fullname: str) -> CodeType | None:
-        # Nothing is written beside the user's files, byte code included.
+        # Write no byte code next to the user's files.
         path = self.get_filename(fullname)
         return self.source_to_code(self.get_data(path), path)
 
 
 class _Finder:
-    """On ``sys.meta_path``: modules of plugin folders get the loader above."""
+    """Entry of ``sys.meta_path`` that loads modules of plugin folders with ``_Loader``."""
 
     @classmethod
     def find_spec(
@@ -72,7 +71,6 @@ def _import_for(root: str) -> Any:
         inside = not name.startswith(".") and is_sibling(name.partition(".")[0])
         return importlib.import_module(f"{root}.{name}" if inside else name, package)
 
-    # What is not here, PEP 562 finds in the interpreter's own.
     vars(private_importlib).update(import_module=import_module, __getattr__=functools.partial(getattr, importlib))
 
     @functools.cache
@@ -80,7 +78,7 @@ def _import_for(root: str) -> Any:
         if head in _RESERVED or head in sys.builtin_module_names:
             return False
         spec = PathFinder.find_spec(head, list(sys.modules[root].__path__))
-        # A mere folder, without code of its own, gives way to an installed package, as it does on sys.path.
+        # An installed package has precedence over a folder without __init__.py, as on sys.path.
         return spec is not None and (spec.loader is not None or importlib.util.find_spec(head) is None)
 
     def private_import(
@@ -116,7 +114,8 @@ def _package_of(folder: str) -> str:
 
 
 def import_plugin(url: str, at: Section) -> str | None:
-    """The module name of the plugin file that the key ``url`` of a section names; None, and a fault, if none."""
+    """Import the plugin file of the key ``url`` of a section. The module name, or None with an error in
+    ``problems``."""
     file = at.find(url, "url")
     try:
         return _load(file) if file is not None else None
@@ -128,7 +127,7 @@ def import_plugin(url: str, at: Section) -> str | None:
 
 
 def resolve_alias(kind: str, name: str, url: str, at: Section) -> Any | None:
-    """The class or function that the file ``url`` registers as ``name``; None, and a fault, if there is none."""
+    """The class or function that the file ``url`` registers as ``name``, or None with an error in ``problems``."""
     module = import_plugin(url, at)
     try:
         return _find(kind, name, module, url) if module is not None else None
@@ -138,7 +137,8 @@ def resolve_alias(kind: str, name: str, url: str, at: Section) -> Any | None:
 
 
 def _load(file: str) -> str:
-    """Import a plugin file (or package folder); the private module name. Its own exceptions pass through."""
+    """Import a plugin file or package folder. Returns the private module name; exceptions of the plugin pass
+    through."""
     folder, base = os.path.split(os.path.abspath(file))
     stem, extension = os.path.splitext(base)
     if os.path.isdir(file):
@@ -152,8 +152,8 @@ def _load(file: str) -> str:
 
 
 def _find(type_name: str, alias: str, module: str, file: str) -> Any:
-    """The class or function that a plugin module registered: by the file itself, else by files of its folder, else by
-    installed libraries. PluginError if none or several did."""
+    """The class or function registered by a plugin module, else by its folder, else by installed libraries. Raises
+    PluginError if none or several are."""
     root = module.partition(".")[0]
     found = ClassFactory.registrations(type_name, alias)
     for tier in (

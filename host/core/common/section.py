@@ -1,4 +1,4 @@
-"""A place in a YAML file: what stands there, checked, and what is said about it."""
+"""A section of a YAML file: validation of its values and messages with their place."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from core.common.document import Document, Rule, describe, mismatch, short
 from core.common.errors import ConfigError, Problems, hint, nearest
 
 MOST_UNKNOWN = 50
-"""Unknown keys of a mapping that are looked at one by one: with more of them, it is something else altogether."""
+"""Maximum number of unknown keys with a message each."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """``path`` is that of keys and indices in ``doc``. All methods take further keys that lead below it."""
+    """``path``: keys and indices in ``doc``. All methods accept further keys below it."""
 
     doc: Document
     problems: Problems
@@ -32,7 +32,7 @@ class Section:
         self.problems.add(self.place(*keys), message)
 
     def add_quoted(self, message: str) -> None:
-        """Add a fault at the key below that the message quotes, else here."""
+        """Add an error at the first key below that the message quotes, else here."""
         self.problems.add(self.doc.place(*self.doc.quoted(self.path, message)), message)
 
     def warn(self, message: str, *keys: Any) -> None:
@@ -45,8 +45,8 @@ class Section:
         self.differs_upstream(f"upstream Ianvs would fail: {message}", *keys)
 
     def root(self, known: Iterable[str] = ()) -> dict[str, Any]:
-        """The mapping under the file's top-level key, which the path names. A further top-level key is an error where
-        it is (nearly) one of ``known``, which was not indented, else a warning."""
+        """The mapping under the top-level key (the path). Other top-level keys are warnings, or errors if they resemble
+        one of ``known`` and so probably lack indentation."""
         file, data, place, (name,) = self.doc.file, self.doc.data, self.doc.place, self.path
         if not isinstance(data, dict) or not data:
             raise ConfigError([f"{file}:1: the file must begin with the key {name!r}"])
@@ -54,11 +54,11 @@ class Section:
             key = str(next(iter(data)))
             raise ConfigError([f"{place(key)}: unknown key {key!r}; the file must begin with the key {name!r}"])
         for key in data:
-            beside = f"unknown key {short(key)} beside {name!r}"
+            message = f"unknown key {short(key)} next to {name!r}"
             if key != name and nearest(key, known):
-                raise ConfigError([f"{place(key)}: {beside}; indent it if it belongs there"])
+                raise ConfigError([f"{place(key)}: {message}; indent it if it belongs there"])
             if key != name:
-                self.problems.warn(place(key), f"{beside}: it has no effect")
+                self.problems.warn(place(key), f"{message}: it has no effect")
         if not isinstance(data[name], dict):
             raise ConfigError([f"{place(name)}: {name} must be a mapping, got {describe(data[name])}"])
         return dict(data[name])
@@ -71,8 +71,8 @@ class Section:
         elsewhere: dict[str, str] | None = None,
         closed: bool = False,
     ) -> dict[str, Any]:
-        """The known entries of a mapping that have the right type. An unknown key that looks misspelt is an error; any
-        other is a warning, unless the mapping is ``closed``. ``elsewhere`` explains keys that belong to another place.
+        """The known entries of a mapping that have the right type. An unknown key is a warning, or an error if it looks
+        misspelled or the mapping is ``closed``. ``elsewhere``: messages for keys that belong to another place.
         """
         last = self.path[-1]
         what = str(last) if isinstance(last, str) else f"{self.path[-2]} item {last + 1}"
@@ -91,7 +91,7 @@ class Section:
                 self.add(elsewhere[key], key)
             elif key not in known:
                 guessed.add(nearest(key, [name for name in known if name not in value]))
-                self._tell_unknown(key, what, known, closed)
+                self._add_unknown(key, what, known, closed)
             elif fault := mismatch(item, known[key]):
                 self.add(f"{key} {fault}", key)
                 guessed.add(key)
@@ -102,25 +102,25 @@ class Section:
                 self.add(f"the key {key!r} is missing in {what}")
         return good
 
-    def _tell_unknown(self, key: Any, what: str, known: Iterable[str], closed: bool) -> None:
+    def _add_unknown(self, key: Any, what: str, known: Iterable[str], closed: bool) -> None:
         if closed or (isinstance(key, str) and nearest(key, known)):
             self.add(f"unknown key {short(key)} in {what}.{hint(key, known)}", key)
         else:
             self.warn(f"unknown key in {what}, which has no effect: {short(key)}. Known: {', '.join(known)}", key)
 
     def find(self, url: str, *keys: Any, advice: str = "") -> str | None:
-        """The file or folder that a url leads to. Where there is none, this is a fault, and ``advice`` its end."""
+        """The file or folder of a url. A missing one is an error that ends with ``advice``."""
         found = find_file(url, self.doc)
         if found is None:
             self.add(missing_file(url, self.doc) + advice, *keys)
         elif found != url:
-            beside = f"{url} is found beside {os.path.basename(self.doc.file)} only, not in the current directory"
-            self.fails_upstream(beside, *keys)
+            file = os.path.basename(self.doc.file)
+            self.fails_upstream(f"{url} is in the folder of {file} only, not in the current directory", *keys)
         return found
 
 
 def find_file(url: str, doc: Document) -> str | None:
-    """Where a url of a YAML file leads: relative to the current directory, as in Ianvs, else to its folder."""
+    """The path of a url: relative to the current directory, as in Ianvs, else to the folder of the YAML file."""
     try:
         places = (url, os.path.join(os.path.dirname(doc.file), url))
         return next((place for place in places if os.path.exists(place)), None)
@@ -129,10 +129,12 @@ def find_file(url: str, doc: Document) -> str | None:
 
 
 def missing_file(url: str, doc: Document) -> str:
-    """The complaint about a file that is not there, with the nearest name in the deepest folder that is."""
+    """The message about a missing file, with the most similar name in its folder."""
     for base in (".", os.path.dirname(doc.file) or "."):
         folder = os.path.dirname(os.path.join(base, url))
         if os.path.isdir(folder) and (close := nearest(os.path.basename(url), os.listdir(folder))):
             return f"file not found: {url}. Did you mean {close!r} in the same folder?"
-    looked_in = "this machine" if os.path.isabs(url) else "the current directory"
-    return f"file not found: {url} (looked in {looked_in} and beside {os.path.basename(doc.file)})"
+    where = (
+        "" if os.path.isabs(url) else f" (in the current directory and in the folder of {os.path.basename(doc.file)})"
+    )
+    return f"file not found: {url}{where}"

@@ -1,4 +1,4 @@
-"""Helpers that plugin files may import from Ianvs."""
+"""Helpers that plugin files may import, as in Ianvs."""
 
 from __future__ import annotations
 

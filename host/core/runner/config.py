@@ -1,4 +1,4 @@
-"""The keys of a job file that say how it is run, not what is tested: ``concurrency``, ``repeats`` and ``runner``."""
+"""Keys of the job file that do not change what is measured: ``concurrency``, ``repeats`` and ``runner``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LEAST = {"workers": 1, "cpus": 0, "gpus": 0, "shard": 1, "retries": 0}
 
 @dataclass(frozen=True)
 class RayConfig:
-    """``address``: HOST:PORT, ``auto``, or None to start a cluster here. ``workers`` None: as many as fit, each with
-    ``cpus``, ``gpus`` and ``resources``. ``shard``: rows queued per worker. ``retries``: of a row whose worker was
-    lost."""
+    """Options of runner ray. ``address``: HOST:PORT, ``auto``, or None to start a cluster on this machine; ``workers``:
+    None = as many as fit, each with ``cpus``, ``gpus`` and ``resources``; ``shard``: queued rows per worker;
+    ``retries`` of a row whose worker was lost."""
 
     address: str | None = None
     workers: int | None = None
@@ -36,7 +36,7 @@ class RayConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """``concurrency``: rows at a time per worker; ``repeats`` of each test case; ``ray``: None for the local runner."""
+    """``concurrency``: simultaneous rows per worker; ``repeats`` of each test case; ``ray``: None = runner local."""
 
     concurrency: int = 1
     repeats: int = 1
@@ -60,7 +60,7 @@ def _parse_runner(at: Section, value: Any) -> RayConfig | None:
             at.add(f"runner {fault}")
             return None
         value = {"name": value}
-    # Null stands for the default where a key has none of its own kind.
+    # Null is the default of these keys.
     given = {key: item for key, item in value.items() if item is not None or key not in ("address", "workers")}
     entries = at.mapping(given, RayConfig.KINDS, required=("name",), closed=True)
     if entries.pop("name", None) == "ray":

@@ -1,7 +1,7 @@
-"""The journal that plugins keep in the job's folder, carried to workers and back.
+"""Synchronization of the plugins' journal with workers.
 
-To the host it is an SQLite file, ``journal.sqlite``, to whose tables rows are added. Workers have copies; what they add
-comes back and is added here.
+To the host, the journal is the SQLite file ``journal.sqlite`` in the job's folder, whose tables only get new rows.
+Workers have copies; the rows that they add are merged.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from core.common.errors import WorkspaceError
 from core.common.files import make_folder
 
 BLOCK = 10_000
-"""Rows of a piece."""
+"""Maximum rows of a piece."""
 LOCK_SECONDS = 60.0
 
 Piece = tuple[str, list[tuple[Any, ...]]]
-"""The statement that makes a table, and rows of it, each behind its number."""
+"""The CREATE statement of a table, and rows of it, each preceded by its rowid."""
 
 
 class Journal:
-    """Not thread-safe. WorkspaceError where the file cannot be read or written."""
+    """Not thread-safe. Methods raise WorkspaceError if the file cannot be read or written."""
 
     def __init__(self, folder: str) -> None:
         self.path = os.path.join(folder, "journal.sqlite")
         self._read: dict[str, int] = {}
 
     def added(self) -> Iterator[Piece]:
-        """What was added since the last time, piece by piece: a journal may be larger than the memory."""
+        """The rows added since the last call, in pieces: a journal may be larger than the memory."""
         if not os.path.exists(self.path):
             return
         with self._open() as connection:
@@ -42,12 +42,12 @@ class Journal:
                     yield statement, rows
 
     def skip(self) -> None:
-        """What is there now counts as read."""
+        """Mark all rows as read."""
         for _ in self.added():
             pass
 
-    def take(self, pieces: Iterable[Piece]) -> None:
-        """Add rows of another journal, except those that are here under the same key."""
+    def add(self, pieces: Iterable[Piece]) -> None:
+        """Add rows of another journal, except those with an existing key."""
         make_folder(os.path.dirname(self.path))
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -69,7 +69,7 @@ def _add(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[An
     table = statement.split("(")[0].split()[-1]
     connection.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
     columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
-    # Where a row's number is a column, it has another number here.
+    # A rowid that is a column is assigned anew.
     named = [name for _, name, kind, _, _, key in columns if not (key and kind == "INTEGER")]
     unnamed = len(columns) - len(named)
     marks = ", ".join("?" * len(named))

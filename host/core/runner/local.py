@@ -1,4 +1,4 @@
-"""Rows answered in this process, up to ``concurrency`` at the same time, and given out in their order."""
+"""The local runner: answers up to ``concurrency`` rows at a time in threads, and returns them in order."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from core.testcasecontroller.paradigm import JointInference
 from core.testcasecontroller.testcase import Progress, Runner
 
 LAST_WAIT = 30.0
-"""Seconds that rows in progress have to end after another row has failed."""
+"""Seconds for rows in progress to finish after a failed row."""
 AHEAD = 64
-"""How many rows for each thread may be begun beyond the first one that is not answered yet."""
+"""Maximum number of rows per thread that are started beyond the first unanswered one."""
 
 
 class RowFailed(Exception):
-    def __init__(self, index: int, fault: Any) -> None:
-        super().__init__(f"row {index + 1}: {fault}")
-        self.index, self.fault = index, fault
+    def __init__(self, index: int, error: Any) -> None:
+        super().__init__(f"row {index + 1}: {error}")
+        self.index, self.error = index, error
 
 
 def in_order(
     items: Iterable[tuple[int, Any, Any]], progress: Progress, stop: Callable[[], None]
 ) -> Generator[Any, None, None]:
-    """Each row's result. ``items``: ``(index, result, fault)`` as they come; a fault of None means an answer.
+    """The results in the order of the rows. ``items``: ``(index, result, error or None)`` as rows finish.
 
-    At a fault ``stop`` is called: ``items`` is to end soon. What it still gives counts, and then RowFailed tells the
-    first row that failed, after the results of the rows before it.
+    At an error ``stop`` is called, after which ``items`` should end soon. RowFailed is raised for the first failed row,
+    after the results of the rows before it.
     """
     early: dict[int, Any] = {}
-    faults: dict[int, Any] = {}
+    errors: dict[int, Any] = {}
     delivered = 0
-    for finished, (index, result, fault) in enumerate(items, 1):
-        if fault is not None:
-            faults[index] = fault
+    for finished, (index, result, error) in enumerate(items, 1):
+        if error is not None:
+            errors[index] = error
             stop()
             continue
         early[index] = result
@@ -44,12 +44,12 @@ def in_order(
         while delivered in early:
             yield early.pop(delivered)
             delivered += 1
-    if faults:
-        raise RowFailed(*min(faults.items()))
+    if errors:
+        raise RowFailed(*min(errors.items()))
 
 
 class LocalRunner(Runner):
-    """With ``concurrency`` 1 rows are answered one after the other by the calling thread."""
+    """With ``concurrency`` 1, the calling thread answers the rows."""
 
     in_process: ClassVar[bool] = True
 
@@ -70,7 +70,7 @@ class LocalRunner(Runner):
             yield from threads.results(progress)
         except RowFailed as failed:
             stage.at_row(failed.index)
-            raise failed.fault from failed.fault.__cause__
+            raise failed.error from failed.error.__cause__
         finally:
             threads.stop()
 
@@ -79,9 +79,7 @@ class LocalRunner(Runner):
 
 
 class Threads:
-    """A pool of threads that end with the process: those of ``concurrent.futures`` would keep it from ending as long as
-    a request hangs.
-    """
+    """A pool of daemon threads: those of ``concurrent.futures`` would keep a process with a hanging request alive."""
 
     def __init__(self, answer: Callable[[Any], Any], rows: Sequence[Any], size: int) -> None:
         self._answer, self._rows = answer, rows
@@ -99,7 +97,7 @@ class Threads:
             self._ahead.release()
 
     def _items(self) -> Iterator[tuple[int, Any, BaseException | None]]:
-        """All rows as they come; after ``stop`` those in progress, as far as they come within LAST_WAIT."""
+        """Rows as they finish; after ``stop`` those that finish within LAST_WAIT."""
         working = len(self.threads)
         while working:
             left = None if self._deadline is None else max(self._deadline - time.monotonic(), 0)
@@ -117,7 +115,7 @@ class Threads:
         self._ahead.release(len(self.threads) or 1)
 
     def _work(self) -> None:
-        """Answer rows until there is none left; None says that this thread has ended."""
+        """Answer rows until none is left. None marks the end of the thread."""
         while self._ahead.acquire() and self._deadline is None:
             index = next(self._indices, None)
             if index is None:

@@ -1,4 +1,4 @@
-"""Rows answered by workers on a Ray cluster, shard by shard; what a lost worker had not answered goes to another."""
+"""The runner ray: workers on a Ray cluster answer the rows. Rows of a lost worker are reassigned."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from core.testcasecontroller.paradigm import JointInference
 from core.testcasecontroller.testcase import Progress, Runner, TestCase
 
 OBJECT_STORE = 128 << 20
-"""Bytes of shared memory of a cluster started here. Ray's own default is a third of the machine's."""
+"""Bytes of shared memory of a local cluster. Ray's default is a third of the memory."""
 REACH = 10.0
-"""Seconds that a cluster has to answer at its address."""
+"""Timeout in seconds of a connection to a cluster."""
 LOOPBACK = "127.0.0.1"
-"""Where the servers of a cluster started here listen."""
+"""Address of the servers of a local cluster."""
 VARIABLES = {
     "RAY_worker_niceness": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -34,15 +34,14 @@ VARIABLES = {
     "RAY_SCHEDULER_EVENTS": "0",
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
 }
-"""Environment variables of Ray, unless they are set: workers are measured and must not give way to everything else,
-nothing is sent anywhere, and losses are told by this runner.
-"""
+"""Defaults of Ray's environment variables: normal priority (workers are measured), no telemetry, and no messages about
+lost workers (this runner reports them)."""
 CARRIED = ("IANVS_RUN_ID", "IANVS_FRESH", "IANVS_REPEAT")
-"""Environment variables by which the host tells plugins about the run."""
+"""The host's environment variables for plugins."""
 
 
 class RayRunner(Runner):
-    """The cluster is joined, or started, when the first test case needs it, and left when the job ends."""
+    """Connects to the cluster, or starts one, at the first test case, and disconnects at the end of the job."""
 
     in_process: ClassVar[bool] = False
 
@@ -56,7 +55,7 @@ class RayRunner(Runner):
     ) -> None:
         self._config, self._concurrency, self._workspace = config, concurrency, workspace
         self._job = os.getcwd(), job_file, read
-        self._crew: Any = None
+        self._pool: Any = None
         self._workers = 0
 
     def results(
@@ -66,34 +65,34 @@ class RayRunner(Runner):
             self._join()
         import ray
 
-        from core.runner.crew import Crew  # which imports Ray
+        from core.runner.pool import WorkerPool  # imports Ray
 
         journal = Journal(self._workspace)
-        # What is not set here must not be set there: a node may have been started in the environment of another run.
+        # Empty if not set here: a node may have been started in the environment of another run.
         variables = {name: os.environ.get(name, "") for name in CARRIED}
         variables["IANVS_CONCURRENCY"] = str(self._concurrency * self._workers)
         opening = (case_id, variables, list(map(ray.put, journal.added())))
         setup = Setup(*self._job, ray.get)
-        crew = Crew(self._config, self._concurrency, self._workers, setup, journal, opening, rows)
-        self._crew = crew
+        pool = WorkerPool(self._config, self._concurrency, self._workers, setup, journal, opening, rows)
+        self._pool = pool
         try:
-            yield from in_order(crew.items(), progress, crew.stop)
+            yield from in_order(pool.items(), progress, pool.stop)
         except RowFailed as failed:
-            raise Failed(failed.fault) from None
+            raise Failed(failed.error) from None
         except BaseException:
-            crew.close()
+            pool.close()
             raise
 
     def release(self) -> list[Failure]:
-        return self._crew.release() if self._crew is not None else []
+        return self._pool.release() if self._pool is not None else []
 
     def describe(self) -> dict[str, Any]:
-        lost = self._crew.lost if self._crew is not None else 0
+        lost = self._pool.lost if self._pool is not None else 0
         return {"runner": "ray", "concurrency": self._concurrency, "workers": self._workers, "workers_lost": lost}
 
     def close(self) -> None:
-        if self._crew is not None:
-            self._crew.close()
+        if self._pool is not None:
+            self._pool.close()
             import ray
 
             ray.shutdown()
@@ -104,7 +103,7 @@ class RayRunner(Runner):
         import ray
 
         config = self._config
-        # Ray takes SIGTERM over, and would end the run without a word.
+        # Ray replaces the handler of SIGTERM.
         on_end = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(log_to_driver=False, logging_level=logging.ERROR, namespace="ianvs", **self._cluster())
@@ -125,22 +124,22 @@ class RayRunner(Runner):
         LOGGER.info("Ray: up to %s of %s on %s", workers, demand, nodes)
 
     def _demand(self) -> dict[str, float]:
-        """What a worker needs, by Ray's names of resources."""
+        """Resources of a worker, by Ray's names."""
         amounts = {"CPU": self._config.cpus, "GPU": self._config.gpus, **self._config.resources}
         return {name: amount for name, amount in amounts.items() if amount}
 
     def _cluster(self) -> dict[str, Any]:
-        """How the cluster is found or, on this machine alone, made: with room for all workers, or its processors."""
+        """Arguments of ``ray.init``: the address, or a local cluster with room for all workers."""
         config = self._config
         if config.address is not None:
-            # Ray itself would try for minutes.
+            # Ray itself tries for minutes.
             host, _, port = config.address.rpartition(":")
             if host and port.isdigit():
                 socket.create_connection((host.strip("[]"), int(port)), timeout=REACH).close()
             return {"address": config.address}
         count = config.workers or 1
         processors = {"num_cpus": max(1, math.ceil(count * config.cpus))} if config.workers else {}
-        # Left out, the address would be that of whatever cluster there is, of another user's job perhaps.
+        # Without an address, Ray would join any existing cluster, perhaps another user's.
         return {
             "address": "local", "_node_ip_address": LOOPBACK, "include_dashboard": False,
             "object_store_memory": OBJECT_STORE, **processors,

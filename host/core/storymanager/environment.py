@@ -1,4 +1,4 @@
-"""What a measurement was made on: versions, processor, threads, and the state of the sources."""
+"""Environment of a measurement: versions, processor, threads, git commit."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ VARIABLES = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED"),
     *("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"),
 )
-"""What computes with how many threads and which instructions."""
+"""Variables that set the number of threads or the instructions."""
 
 
 def environment(folder: str) -> dict[str, Any]:
-    """Plain data about this machine and process; ``folder`` is where the git commit is asked for."""
-    torch: Any = sys.modules.get("torch")  # never imported for this: a run that needed no model stays light
+    """Plain data about this machine and process. ``folder``: a folder of the git checkout."""
+    torch: Any = sys.modules.get("torch")  # not imported for this
     cards = range(torch.cuda.device_count()) if torch is not None and torch.cuda.is_available() else ()
     return {
         "versions": {"python": platform.python_version(), **_versions()},
@@ -50,7 +50,7 @@ def _versions() -> dict[str, str]:
 
 @functools.cache
 def _processor() -> str:
-    """The model's name; Python itself tells it only on some systems."""
+    """The model name of the processor."""
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as stream:
         for line in stream:
             if line.startswith("model name"):
@@ -62,7 +62,7 @@ def _processor() -> str:
 
 @functools.cache
 def _source(folder: str) -> dict[str, Any] | None:
-    """Commit of the git checkout around the job file, and whether its files were changed since; None outside of one."""
+    """Commit of the git checkout, and whether its files are modified; None outside of one."""
     commit = _output(["git", "-C", folder, "rev-parse", "HEAD"])
     if not commit:
         return None

@@ -1,6 +1,6 @@
-"""How busy the machine was while a test case ran: what others took of its processors, and how fast these were.
+"""Load of the machine during a test case: processor time of other programs, frequency, temperature, throttling.
 
-A time says little about a model where other programs had a part in it. Shares are of the time of all processors.
+Times under load say little about a model. Shares are fractions of the time of all processors.
 """
 
 from __future__ import annotations
@@ -13,28 +13,27 @@ from pathlib import Path
 from typing import Any
 
 MOST_OTHERS = 0.10
-"""Share of the processors that other programs may take; 0.01 to 0.03 on an idle machine. Times get longer by as much,
-and a tenth is more than the usual interval of a time."""
+"""Maximum share of other programs (0.01 to 0.03 on an idle machine): times grow by as much."""
 MOST_STEAL = 0.05
-"""Share that a hypervisor may give to other guests."""
+"""Maximum share that a hypervisor gives to other guests."""
 LEAST_FREQUENCY = 0.8
-"""Of the highest frequency seen, while this run kept a processor busy: below, the processor slowed down."""
+"""Least frequency relative to the highest, while this run keeps a processor busy."""
 SHORTEST = 2.0
-"""Seconds of a measurement: one background task fills a shorter one."""
+"""Minimum seconds of a measurement: a background task dominates a shorter one."""
 PAUSE = 5.0
-"""Seconds between two readings of the frequency, which are slow on a machine of many processors."""
+"""Seconds between samples: reading the frequency is slow on machines with many processors."""
 SENSORS = ("class/thermal/thermal_zone*/temp", "class/hwmon/hwmon*/temp*_input")
 MOST_CELSIUS = 150.0
-"""A sensor that reads as more is broken, or is none."""
+"""Values above are no temperatures."""
 THROTTLED = "devices/system/cpu/cpu*/thermal_throttle/*_throttle_count"
 HEAT = "heat"
 GPU_LIMITS = {0x4: "power cap", 0x20: HEAT, 0x40: HEAT, 0x80: "power brake"}
-"""NVML's reasons (``nvmlClocksThrottleReasons``) that a GPU's clocks are low although it has work."""
+"""Throttle reasons of NVML (``nvmlClocksThrottleReasons``)."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Seconds of processor time since the system began: of all, in use, stolen, and those of this run's processes."""
+    """Seconds of processor time since boot: total, busy, stolen, and of this run's processes."""
 
     total: float
     busy: float
@@ -42,24 +41,24 @@ class Reading:
     own: float
 
 
-class Watch:
+class LoadMonitor:
     def __init__(self, sysfs: Path = Path("/sys")) -> None:
         self._sysfs = sysfs
 
     def begin(self) -> None:
         self._before, self._begun = reading(), time.monotonic()
         self._throttled = numbers(self._sysfs, THROTTLED)
-        self._looked = float("-inf")
+        self._sampled_at = float("-inf")
         self._frequencies: list[float] = []
         self._hottest: list[float] = []
         self._gpu: set[str] = set()
-        self.look()
+        self.sample()
 
-    def look(self) -> None:
-        """Read frequency, temperature and what slows GPUs down, if that is due."""
+    def sample(self) -> None:
+        """Read frequency, temperature and throttle reasons of GPUs, at most every ``PAUSE`` seconds."""
         now = time.monotonic()
-        if now - self._looked >= PAUSE:
-            self._looked = now
+        if now - self._sampled_at >= PAUSE:
+            self._sampled_at = now
             self._frequencies += [found] if (found := frequency()) is not None else []
             celsius = [thousandths / 1000 for thousandths in numbers(self._sysfs, *SENSORS).values()]
             self._hottest += [max(possible)] if (possible := [one for one in celsius if 0 < one < MOST_CELSIUS]) else []
@@ -67,11 +66,11 @@ class Watch:
 
     def end(self) -> dict[str, Any]:
         """``seconds``; ``own``: number of processors that this run kept busy; ``others``, ``steal``: shares; ``mhz``:
-        lowest, mean and highest frequency of the fastest processor; ``celsius``: the same of the hottest sensor;
-        ``throttled``: count; ``gpu``: limits; ``doubt``: why times are doubtful. What is not known is left out."""
+        minimum, mean and maximum frequency of the fastest processor; ``celsius``: the same of the hottest sensor;
+        ``throttled``: count; ``gpu``: limits; ``doubt``: why times are doubtful. Unknown values are left out."""
         before, after, seconds = self._before, reading(), time.monotonic() - self._begun
-        self._looked = float("-inf")
-        self.look()
+        self._sampled_at = float("-inf")
+        self.sample()
         found: dict[str, Any] = {"seconds": round(seconds, 3)}
         if (total := after.total - before.total) > 0 and seconds > 0:
             own, busy = after.own - before.own, after.busy - before.busy
@@ -82,7 +81,7 @@ class Watch:
             if seen:
                 found[name] = [round(min(seen)), round(sum(seen) / len(seen)), round(max(seen))]
         if counts := numbers(self._sysfs, THROTTLED):
-            # A package's count is in the folder of each of its processors: the largest, not the sum.
+            # The maximum: each processor's folder also has the count of its package.
             found["throttled"] = max(max(0, count - self._throttled.get(name, count)) for name, count in counts.items())
         if self._gpu:
             found["gpu"] = sorted(self._gpu)
@@ -90,7 +89,7 @@ class Watch:
 
 
 def doubt(load: dict[str, Any]) -> str:
-    """Why times that were taken under this load are doubtful; empty if they are not."""
+    """Why times under this load are doubtful; "" if they are not."""
     if load["seconds"] < SHORTEST:
         return ""
     reasons = []
@@ -112,8 +111,8 @@ def summary(doubts: Sequence[str], cases: int) -> str:
     first = " in the first of them" if len(doubts) > 1 else ""
     return (
         f"times are doubtful in {len(doubts)} of {cases} test cases: {doubts[0]}{first} (limits: {MOST_OTHERS:.0%} for "
-        f"others, {MOST_STEAL:.0%} for a hypervisor; a model server on this machine is another program). Where there "
-        "should be nothing else, run the job again with --fresh"
+        f"others, {MOST_STEAL:.0%} for a hypervisor; a model server on this machine is another program). To measure "
+        "again, use --fresh"
     )
 
 
@@ -127,24 +126,24 @@ def reading() -> Reading:
     for process in (this, *this.children(recursive=True)):
         with suppress(psutil.Error):
             own += total(process.cpu_times(), "user", "system", "children_user", "children_system")
-    # Guests' time is in the user's already.
+    # The user time includes that of guests.
     busy, steal = total(times, "user", "nice", "system", "irq", "softirq"), total(times, "steal")
     return Reading(total(times, "idle", "iowait") + busy + steal, busy, steal, own)
 
 
 def frequency() -> float | None:
-    """MHz of the processor that runs fastest: others may have nothing to do. None where the system does not tell."""
+    """MHz of the fastest processor (others may be idle); None if unknown."""
     import psutil
 
     with suppress(OSError, NotImplementedError, AttributeError, RuntimeError):
-        # Without any frequency psutil has no such function, or no processors in its answer.
+        # Without frequencies, psutil lacks the function or returns no processors.
         found = [one.current for one in psutil.cpu_freq(percpu=True) or () if one and one.current]
         return max(found) if found else None
     return None
 
 
 def numbers(sysfs: Path, *patterns: str) -> dict[str, int]:
-    """What the files hold that match one of ``patterns``, as far as they can be read."""
+    """The numbers in the readable files that match one of ``patterns``."""
     found = {}
     for file in (file for pattern in patterns for file in sysfs.glob(pattern)):
         with suppress(OSError, ValueError):
@@ -153,7 +152,7 @@ def numbers(sysfs: Path, *patterns: str) -> dict[str, int]:
 
 
 def gpu_limits(sysfs: Path) -> set[str]:
-    """What slows NVIDIA's GPUs down now; nothing where NVML cannot be asked."""
+    """Current throttle reasons of NVIDIA GPUs; empty without NVML."""
     found = set[str]()
     if not (sysfs / "module/nvidia").exists():
         return found

@@ -1,8 +1,7 @@
 """The leaderboards ``rank/all_rank.csv`` and ``rank/selected_rank.csv``, in the layout of Ianvs.
 
-They are written after every finished test case. A test case that is run again replaces its row in the former; all
-other rows, of earlier runs too, are kept there, sorted in with the new ones and renumbered. The latter, and the screen,
-show what this run has finished: a row that another configuration or another data file made stands beside none of it.
+They are written after every test case. The former has the rows of all runs; a test case that runs again replaces its
+row. The latter, and the screen, have the rows of this run.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from core.common.utils import plural
 from core.storymanager.rank_config import Columns, RankConfig
 
 Row = dict[str, str]
-"""The cells of a test case, by the names of their columns."""
+"""The cells of a test case, by column."""
 
 
 class Rank:
-    """``save()`` puts one test case on the leaderboards, ``plot()`` shows them. ``columns`` are those of this job."""
+    """``save()`` adds a test case to the leaderboards, ``plot()`` prints them. ``columns``: those of this job."""
 
     def __init__(self, config: RankConfig, workspace: str, columns: Columns) -> None:
         self.config, self.columns = config, columns
         self.workspace, self.folder = workspace, os.path.join(workspace, "rank")
         self.all_rank_file = os.path.join(self.folder, "all_rank.csv")
         self.selected_rank_file = os.path.join(self.folder, "selected_rank.csv")
-        # With the save_mode selected_only there is one file only, which keeps the rows of earlier runs.
+        # With save_mode selected_only, the only file has the rows of all runs.
         self._keep_all = config.save_mode != "selected_only"
         self._keeping_file = self.all_rank_file if self._keep_all else self.selected_rank_file
         self._chosen = columns.chosen(config.selected).names()
@@ -39,7 +38,7 @@ class Rank:
         self._finished: dict[str, Row] = {}  # this run's, by url
 
     def save(self, row: Row) -> None:
-        """Add a test case's row to both files, or replace the one with its ``url``. May raise WorkspaceError."""
+        """Add a row to both files, or replace that with the same ``url``. Raises WorkspaceError."""
         make_folder(self.folder)
         header, rows = self._kept()
         rows = self._sorted([old for old in rows if old.get("url") != row["url"]] + [row])
@@ -50,14 +49,13 @@ class Rank:
         write_atomic(self.selected_rank_file, _csv(self._shown, self._selected(rows)))
 
     def _kept(self) -> tuple[list[str], list[Row]]:
-        """Header and rows of all runs. A single selected file that lacks ``algorithm`` or ``url`` keeps only this
-        run's."""
+        """Header and rows of all runs; of this run if the only file lacks ``algorithm`` or ``url``."""
         if not self._keep_all and not {"algorithm", "url"} <= set(self._shown):
             return self._shown, list(self._finished.values())
         return _read(self._keeping_file)
 
     def _sorted(self, rows: list[Row]) -> list[Row]:
-        """By all of ``sort_by``, as numbers where there are any, else as texts; rows without a value come last."""
+        """Sorted by ``sort_by``, as numbers if the column has any, else as texts. Rows without a value are last."""
         for column, direction in reversed(self.config.sort_by):
             keys: dict[int, Any] = {id(row): _number(row.get(column, "")) for row in rows}
             if all(key is None for key in keys.values()) and column not in self.columns.metrics:
@@ -68,7 +66,7 @@ class Rank:
         return rows
 
     def _selected(self, rows: list[Row]) -> list[Row]:
-        """The chosen paradigms' rows; of rows that look alike in all columns but time and url, the first."""
+        """Rows of the selected paradigms. Of rows that are equal except for time and url, only the first."""
         names, paradigms = self._chosen[:-2], self.config.selected["paradigms"]
         seen: dict[tuple[str, ...], Row] = {}
         for row in rows:
@@ -77,37 +75,37 @@ class Rank:
         return list(seen.values())
 
     def plot(self, urls: Collection[str]) -> list[str]:
-        """Print the selected leaderboard of this run. Returns notes on rows that are not shown or look alike. ``urls``:
-        of the job's test cases."""
+        """Print the selected leaderboard of this run. Returns notes on rows that are hidden or look alike. ``urls``:
+        those of the job's test cases."""
         from core.storymanager.table import print_table
 
-        notes = self._not_told_apart()
+        notes = self._ambiguous_rows()
         if self._finished:
             rows = self._selected(self._sorted(list(self._finished.values())))
             if print_table(_csv(self._shown, rows)):
-                notes.append(f"the table as it is stands in {self.selected_rank_file}")
+                notes.append(f"the whole table is in {self.selected_rank_file}")
             if self._keep_all:
-                notes.append(f"all columns stand in {self.all_rank_file}")
+                notes.append(f"all columns are in {self.all_rank_file}")
         old = [row.get("url", "") for row in self._kept()[1] if row.get("url") not in self._finished]
         failed = sum(url in urls for url in old)
         kept = f"kept in {self._keeping_file}"
         if failed:
             cases = plural(failed, "test case")
-            notes.append(f"not in the table: {cases} that failed now; what an earlier run measured is {kept}")
+            notes.append(f"not in the table: {cases} that failed now; the rows of an earlier run are {kept}")
         if other := len(old) - failed:
             rows_are = f"{plural(other, 'row')} of other configurations or data {'is' if other == 1 else 'are'}"
-            notes.append(f"{rows_are} {kept} and not shown; delete {self.workspace}, or move it away, to start anew")
+            notes.append(f"{rows_are} {kept} and not shown; to start over, delete or move {self.workspace}")
         return notes
 
-    def _not_told_apart(self) -> list[str]:
-        """The hyperparameters in which test cases differ that look alike in the selected columns, metrics apart."""
+    def _ambiguous_rows(self) -> list[str]:
+        """A note on hyperparameters that distinguish rows but are not in the selected columns."""
         hidden = [name for name in self.columns.hyperparameters if name not in self._shown]
         described = [name for name in self._shown if name not in (*self.columns.metrics, "time", "url")]
         alike: dict[tuple[str, ...], list[Row]] = {}
         for row in self._finished.values():
             alike.setdefault(tuple(row.get(name, "") for name in described), []).append(row)
         differ = [n for n in hidden if any(len({row.get(n) for row in rows}) > 1 for rows in alike.values())]
-        advice = "selected_dataitem.hyperparameters has to name what is to be shown"
+        advice = "add them to selected_dataitem.hyperparameters to show them"
         return [f"rows differ in {', '.join(differ)}: {advice}"] if differ else []
 
 
@@ -120,7 +118,7 @@ def _number(text: str) -> float | None:
 
 
 def _read(file: str) -> tuple[list[str], list[Row]]:
-    """Header and rows of a leaderboard; both empty if there is none yet."""
+    """Header and rows of a leaderboard; both empty without the file."""
     try:
         with open(file, encoding="utf-8", newline="") as stream:
             reader = csv.DictReader(stream)
@@ -129,9 +127,9 @@ def _read(file: str) -> tuple[list[str], list[Row]]:
     except FileNotFoundError:
         return [], []
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise WorkspaceError(f"{file} cannot be read ({error}); move it away and run the same command again") from error
+        raise WorkspaceError(f"{file} cannot be read ({error}): move it and run the same command again") from error
     if header and not {"rank", "algorithm", "url"} <= set(header):
-        raise WorkspaceError(f"{file} is not a leaderboard of Ianvs; move it away and run the same command again")
+        raise WorkspaceError(f"{file} is not a leaderboard of Ianvs: move it and run the same command again")
     return header, rows
 
 

@@ -1,4 +1,4 @@
-"""The key ``rank`` of a job file: how the leaderboards are sorted, and what the selected one shows."""
+"""The key ``rank`` of a job file: order of the leaderboards and columns of the selected one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MODE = "selected_only"
 
 @dataclass
 class Columns:
-    """The names of a leaderboard's columns; ``names()`` is their order."""
+    """The columns of a leaderboard. ``names()`` is their order."""
 
     metrics: list[str]
     modules: list[str]
@@ -33,7 +33,7 @@ class Columns:
         return ["algorithm", *self.metrics, "paradigm", *self.modules, *self.hyperparameters, "time", "url"]
 
     def chosen(self, selected: Mapping[str, list[str]]) -> Columns:
-        """Those that ``selected`` names, by kind; all of a kind of which it names none."""
+        """The columns in ``selected``; all of a kind without any."""
         return Columns(**{kind: selected[kind] or names for kind, names in vars(self).items()})
 
     def extended(self, header: Sequence[str]) -> Columns:
@@ -48,8 +48,8 @@ class Columns:
 
 @dataclass
 class RankConfig:
-    """``sort_by``: pairs of column and direction. ``selected``: the chosen names by kind, empty for all; ``output``:
-    the columns of the selected leaderboard, empty for all that were chosen."""
+    """``sort_by``: pairs of column and direction. ``selected``: names by kind, empty = all. ``output``: columns of the
+    selected leaderboard, empty = all selected."""
 
     sort_by: list[tuple[str, str]] = field(default_factory=list)
     selected: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in _CHOICES})
@@ -58,8 +58,8 @@ class RankConfig:
 
     @classmethod
     def parse(cls, at: Section, value: Any, columns: Columns, unsure: Collection[str] = ()) -> RankConfig:
-        """Read ``rank`` and check every name in it. ``unsure``: kinds of names that ``columns`` may lack, because their
-        file is faulty."""
+        """Read and check ``rank``. ``unsure``: kinds of names that are incomplete in ``columns`` because of errors in
+        their file."""
         return _Reader(at, columns, frozenset(unsure)).read(value)
 
 
@@ -75,9 +75,9 @@ class _Reader:
         config = self.config
         config.save_mode = entries.get("save_mode", config.save_mode)
         if config.save_mode == SAVE_MODES[2]:
-            self.at.add("the pictures of this save_mode belong to lifelong learning; use selected_and_all", "save_mode")
+            self.at.add("this save_mode is for lifelong learning; use selected_and_all", "save_mode")
         if isinstance(value, dict) and not any(key == "sort_by" or nearest(key, ("sort_by",)) for key in value):
-            self.at.warn("sort_by is missing: the rows stay in the order in which they were made")
+            self.at.warn("sort_by is missing: the rows are in the order of the runs")
         self._read_visualization(entries.get("visualization", {}))
         for i, item in enumerate(entries.get("sort_by", [])):
             self._read_sort(item, i)
@@ -93,12 +93,12 @@ class _Reader:
         if mode != _MODE and nearest(mode, (_MODE,)):
             at.add(f"mode must be {_MODE}, got {describe(mode)}. Did you mean {_MODE!r}?", "mode")
         elif mode != _MODE:
-            message = f"the mode {short(mode)} is not known: the table is printed as with {_MODE}"
+            message = f"the mode {short(mode)} is unknown: the table is printed as with {_MODE}"
             at.warn(f"{message}; upstream Ianvs prints none", "mode")
 
     def _read_sort(self, item: Any, i: int) -> None:
         at, metrics = self.at.at("sort_by", i), self.columns.metrics
-        if isinstance(item, str):  # as the newest Ianvs reads it
+        if isinstance(item, str):  # as in the newest Ianvs
             item = {item: DIRECTIONS[0]}
         if not isinstance(item, dict) or len(item) != 1:
             at.add(f"an item of sort_by is written {{METRIC: ascend|descend}}, got {describe(item)}")
@@ -110,10 +110,10 @@ class _Reader:
         if metric in self.columns.names():
             self.config.sort_by.append((metric, direction))
         elif nearest(metric, metrics, NEARER):
-            message = f"sort_by names {short(metric)}, which is no metric of the testenv file."
+            message = f"sort_by names {short(metric)}, which is not a metric of the testenv file."
             at.add(message + hint(metric, metrics, "Metrics"))
         elif "metrics" not in self.unsure:
-            at.warn(f"sort_by names {short(metric)}, which the leaderboard does not have: rows are not sorted by it")
+            at.warn(f"sort_by names {short(metric)}, which is not on the leaderboard: it is ignored")
 
     def _read_selected(self, value: Any) -> None:
         at = self.at.at("selected_dataitem")
@@ -131,16 +131,16 @@ class _Reader:
                 self.config.selected[kind] = [name for name in names if isinstance(name, str)]
 
     def _unknown_choice(self, kind: str, name: Any, available: list[str], at: Section) -> None:
-        message = f"selected_dataitem names {short(name)}, which is none of the job's {kind}."
+        message = f"selected_dataitem names {short(name)}, which is not among the job's {kind}."
         candidates = available
-        if kind == "hyperparameters":  # of another module, a hyperparameter of the same name is not what was meant
+        if kind == "hyperparameters":  # suggest only hyperparameters of the same module
             module = str(name).partition("-")[0]
             candidates = [one for one in available if one.startswith(f"{module}-")] or available
         meant = nearest(name, candidates, NEARER if kind in ("metrics", "hyperparameters") else NEAR)
         if meant or not isinstance(name, str):
             at.add(message + hint(name, available, "There are"))
         elif kind not in self.unsure:
-            at.warn(f"{message} Its column stays empty")
+            at.warn(f"{message} Its column is empty")
 
     def _read_output(self, names: list[Any]) -> None:
         header = self.columns.chosen(self.config.selected).names()
@@ -153,7 +153,9 @@ class _Reader:
             elif name == "rank":
                 message = "rank is always the first column; leave it out of selected_output_columns"
             elif not self.unsure or not isinstance(name, str):
-                message = f"selected_output_columns names {short(name)}, which is no column of the selected leaderboard"
+                message = (
+                    f"selected_output_columns names {short(name)}, which is not a column of the selected leaderboard"
+                )
                 message += f".{hint(name, header, 'Columns')}"
             if message:
                 self.at.add(message, "selected_output_columns", i)

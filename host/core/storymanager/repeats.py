@@ -1,4 +1,4 @@
-"""Test cases that are run several times: means, Student's t intervals, and each repeat's own values."""
+"""Repeats of test cases: means, Student's t intervals, and the values of each repeat."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.common.cells import csv_text
 from core.common.files import write_atomic, writing
 
 INTERVAL = " CI95"
-"""End of the name of a metric that is half the width of another metric's 95 % interval."""
+"""Suffix of a metric that is half the width of another metric's 95 % interval."""
 FILE = "repeats.csv"
 
 Values = dict[str, Any]
@@ -23,8 +23,8 @@ _OF_REPEAT = re.compile(r"(?:answers|environment)\.repeat-(\d+)\.jsonl?")
 
 
 def combined(repeats: Sequence[Values]) -> Values:
-    """Of each metric the mean over the repeats; for ``X CI95``, half the width of the 95 % interval of X's mean by
-    Student's t distribution. A value that is undefined in one repeat is undefined; a text must be the same in all."""
+    """The mean of each metric over the repeats; for ``X CI95``, half the width of the 95 % interval of the mean of X by
+    Student's t distribution. None if a value is undefined in one repeat, or if texts differ."""
     if len(repeats) == 1:
         return dict(repeats[0])
     result: Values = {}
@@ -46,7 +46,7 @@ def _half_width(column: list[Any]) -> float | None:
 
 
 def _mean(column: list[Any]) -> Any:
-    """The value itself where all are equal, so that counts stay counts; else six significant digits."""
+    """The common value if all are equal (counts stay integers), else the mean with six significant digits."""
     if all(value == column[0] for value in column):
         return column[0]
     return float(f"{statistics.fmean(column):.6g}") if _numbers(column) else None
@@ -57,7 +57,7 @@ def _numbers(column: list[Any]) -> bool:
 
 
 def check_intervals(metrics: Sequence[Any]) -> None:
-    """Over repeats, an interval is that of another column: a metric ``X CI95`` needs the metric X."""
+    """Add an error for each metric ``X CI95`` without the metric X."""
     names = {metric.name for metric in metrics}
     for metric in metrics:
         of = metric.name.removesuffix(INTERVAL)
@@ -66,7 +66,7 @@ def check_intervals(metrics: Sequence[Any]) -> None:
 
 
 def save_repeats(folder: str, repeats: Sequence[Values]) -> None:
-    """Write each repeat's own values beside the answers, and remove what an earlier run with more repeats left."""
+    """Write the values of each repeat, and remove files of an earlier run with more repeats."""
     path = os.path.join(folder, FILE)
     if len(repeats) > 1:
         names = list(repeats[0])

@@ -13,15 +13,15 @@ from wcwidth import clip, wcswidth, wrap  # tabulate measures with it too: East 
 
 from core.common.cells import unescaped
 
-DISPENSABLE = ("url", "time", "paradigm")  # left out one by one where the screen is too narrow
-GAP = 2  # columns of the screen between two of the table
-NARROWEST = 20  # columns of the screen; no table is folded further
-KEYS = 0.6  # of the width, at most, for the columns that tell the rows apart, in each part of a folded table
+DISPENSABLE = ("url", "time", "paradigm")  # dropped in this order if the screen is too narrow
+GAP = 2  # characters between columns
+NARROWEST = 20  # minimum width in characters of a folded table
+KEYS = 0.6  # maximum fraction of the width for the columns that distinguish the rows, in each part of a folded table
 
 
 def print_table(text: str) -> bool:
-    """Print a leaderboard, given as CSV: numbers to four digits. On a terminal it is made to fit (``_folded``). Returns
-    whether anything was left out for that."""
+    """Print a leaderboard (CSV), with numbers to four digits. On a terminal it is fitted to the width (``_folded``).
+    Returns whether columns or characters were left out."""
     header, *rows = [list(map(unescaped, row)) for row in csv.reader(io.StringIO(text, newline=""))]
     width = shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() else sys.maxsize
     whole = [_Column(name, [_short(row[i]) for row in rows], name) for i, name in enumerate(header)]
@@ -34,23 +34,23 @@ def print_table(text: str) -> bool:
 
 
 class _Column:
-    """A column of the table: its ``heading`` is its name, one word to a line."""
+    """A column of the table. ``heading``: its name, one word per line."""
 
     def __init__(self, name: str, cells: Sequence[str], heading: str) -> None:
         self.name, self.cells = name, list(cells)
         self.heading = "\n".join(heading.split())
         lines = [*self.heading.splitlines(), *self.cells]
-        # Control characters have no width of their own; they are counted as characters.
+        # Control characters count as one.
         self.width = max((max(wcswidth(line), 0) or len(line) for line in lines), default=0)
 
     def cut(self, most: int) -> _Column:
-        """The same, no wider than this."""
+        """The column, cut to this width."""
         heading = " ".join(_cut(word, most) for word in self.heading.split("\n"))
         return _Column(self.name, [_cut(cell, most) for cell in self.cells], heading)
 
 
 def _cut(text: str, most: int) -> str:
-    """The beginning of a text, so that it takes this many columns of the screen with the sign that it goes on."""
+    """The text, cut to this width with an ellipsis."""
     return text if wcswidth(text) <= most else f"{clip(text, 0, most - 1, fillchar='')}…"
 
 
@@ -60,15 +60,15 @@ def _width(columns: Sequence[_Column]) -> int:
 
 def _table(columns: Sequence[_Column]) -> list[str]:
     cells = [list(row) for row in zip(*(column.cells for column in columns), strict=True)]
-    # As a row: tabulate would make a column wider than its heading.
+    # Headings are a row: tabulate would widen columns with long headings.
     headings = [column.heading for column in columns]
     table = tabulate([headings, SEPARATING_LINE, *cells], tablefmt="simple", disable_numparse=True)
     return table.splitlines()[1:-1]
 
 
 def _folded(columns: Sequence[_Column], header: Sequence[str], width: int) -> Iterator[str]:
-    """The table in parts, each beginning with the columns that distinguish the rows, up to ``KEYS`` of the width.
-    Columns that are equal in all rows follow below; one that repeats another in other spelling is left out."""
+    """The table in parts that each begin with the columns that distinguish the rows. Columns that are equal in all rows
+    are listed below; one that repeats another in other spelling is left out."""
     metrics = set(header[: header.index("paradigm")] if "paradigm" in header else header) - {"rank", "algorithm"}
     several = len(columns[0].cells) > 1 if columns else False
     alike = [column for column in columns if several and column.name != "rank" and len(set(column.cells)) == 1]
@@ -98,12 +98,12 @@ def _folded(columns: Sequence[_Column], header: Sequence[str], width: int) -> It
 
 
 def _plain(column: _Column) -> tuple[str, ...]:
-    """The cells without what spelling makes of them: ``edge-only`` is ``EdgeOnly``."""
+    """The cells without spelling differences: ``edge-only`` equals ``EdgeOnly``."""
     return tuple("".join(filter(str.isalnum, cell)).casefold() for cell in column.cells)
 
 
 def _short(cell: str) -> str:
-    """Floats to four significant digits; everything else unchanged."""
+    """A float with four significant digits; anything else unchanged."""
     if "." not in cell and "e" not in cell:
         return cell
     try:

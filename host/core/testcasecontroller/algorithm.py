@@ -1,4 +1,4 @@
-"""An algorithm file: the paradigm and its modules, whose hyperparameters span a grid of test cases."""
+"""Algorithm files: the paradigm and its modules. The grid of their hyperparameters gives the test cases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KNOWN: dict[str, Any] = {
     "paradigm_type": str,
     "modules": list,
     "third_party_packages": list,
-    # Read by Ianvs for other paradigms: accepted here, without effect.
+    # Keys of other paradigms, without effect here.
     "incremental_learning_data_setting": dict,
     "lifelong_learning_data_setting": dict,
     "fl_data_setting": dict,
@@ -43,12 +43,12 @@ REQUIRED = dict.fromkeys(MINING_MODES, (EDGE, CLOUD, ROUTER)) | {
     SELF_DESIGN: (EDGE, CLOUD),
     MINING_FREE: (DRAFTER, VERIFIER),
 }
-"""The module types that a mode cannot do without."""
+"""The required module types of a mode."""
 
 
 @dataclass
 class Algorithm:
-    """``test_cases()`` yields one dict of module type to Module for every point of the grid."""
+    """An algorithm file. ``test_cases()`` returns a dict from module type to Module per point of the grid."""
 
     name: str
     at: Section
@@ -58,10 +58,10 @@ class Algorithm:
 
     @classmethod
     def parse(cls, name: str, at: Section, mining_mode: str | None) -> Algorithm:
-        """Read an algorithm file. ``mining_mode`` is None where the file that tells it cannot be read."""
+        """Read an algorithm file. ``mining_mode`` is None if the testenv file cannot be read."""
         entries = at.mapping(at.root(_KNOWN), _KNOWN, ("paradigm_type", "modules"))
         if MODE_KEY in entries and mining_mode:
-            misplaced_mode(at, mining_mode)
+            warn_misplaced_mode(at, mining_mode)
         algorithm = cls(name, at, entries.get("paradigm_type", ""), packages=entries.get("third_party_packages", []))
         if algorithm.paradigm_type and not algorithm._check_paradigm():
             return algorithm
@@ -71,7 +71,7 @@ class Algorithm:
             algorithm._check_types(mining_mode)
         if (count := math.prod(len(module.combinations) for module in algorithm.modules)) > MOST_TEST_CASES:
             message = f"{count:,} combinations of the modules' hyperparameters"
-            at.add(f"{message}: more than {MOST_TEST_CASES:,} are not run", "modules")
+            at.add(f"{message}: the maximum is {MOST_TEST_CASES:,}", "modules")
         return algorithm
 
     def _check_paradigm(self) -> bool:
@@ -79,7 +79,7 @@ class Algorithm:
         if kind not in PARADIGMS:
             self.at.add(f"unknown paradigm_type {kind!r}.{hint(kind, PARADIGMS)}", "paradigm_type")
         elif kind != JOINT_INFERENCE:
-            message = f"this host runs jointinference only; {kind} is run by upstream KubeEdge Ianvs"
+            message = f"this host runs jointinference only; for {kind}, use upstream KubeEdge Ianvs"
             self.at.add(message, "paradigm_type")
         return kind == JOINT_INFERENCE
 
@@ -90,9 +90,9 @@ class Algorithm:
                 module.at.add(f"a second module of type {module.type}: each type is allowed once")
             given.append(module.type)
         if mining_mode == SELF_DESIGN and ROUTER not in given:
-            self.at.fails_upstream(f"it asks for a module of type {ROUTER} in every mode", "modules")
+            self.at.fails_upstream(f"it requires a module of type {ROUTER} in every mode", "modules")
         missing = [name for name in REQUIRED.get(mining_mode or "", ()) if name not in given]
-        # A module whose type is not even readable has its own message already.
+        # A module with an unreadable type has its own message.
         if missing and "" not in given:
             message = f"mode {mining_mode} needs a module of type {' and '.join(missing)} in algorithm {self.name}"
             self.at.add(message, "modules")
@@ -104,13 +104,13 @@ class Algorithm:
             entries = at.mapping(value, {"name": str, "url": str}, required=("name", "url"))
             if "url" in entries:
                 import_plugin(entries["url"], at)
-        faults = len(self.at.problems.errors)
+        errors = len(self.at.problems.errors)
         for module in self.modules:
             module.resolve()
-        if len(self.at.problems.errors) == faults:
+        if len(self.at.problems.errors) == errors:
             for modules in self.test_cases():
                 for module in self.modules:
-                    module.check_beside(modules)
+                    module.check_test_case(modules)
 
     def test_cases(self) -> list[dict[str, Module]]:
         choices = [
@@ -119,7 +119,7 @@ class Algorithm:
         return grid(choices)
 
     def hyperparameters(self) -> dict[str, set[str]]:
-        """``<module type>-<name>``, in the order of the file, with the different values, as texts."""
+        """``<module type>-<name>``, in the order of the file, with the different values as texts."""
         found: dict[str, set[str]] = {}
         for module in self.modules:
             for point in module.combinations:
@@ -131,7 +131,7 @@ class Algorithm:
         return tuple(name for name, values in self.hyperparameters().items() if len(values) > 1)
 
 
-def misplaced_mode(at: Section, mining_mode: str) -> None:
-    """Warn of a mining mode that stands where Ianvs, too, does not look for it: many examples have it there."""
+def warn_misplaced_mode(at: Section, mining_mode: str) -> None:
+    """Warn of a mining mode outside the testenv file, as in many examples. Ianvs ignores it, too."""
     message = "has no effect here, as in Ianvs: set it in the testenv file. The mode of this job is"
     at.warn(f"{MODE_KEY} {message} {mining_mode}", MODE_KEY)

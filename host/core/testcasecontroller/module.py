@@ -1,4 +1,4 @@
-"""One module of an algorithm: which class, from which file, with which hyperparameters."""
+"""Modules of an algorithm: class, file and hyperparameters."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from sedna.common.utils import copy_tree
 from sedna.core.joint_inference.joint_inference import DRAFTER_METHODS, VERIFIER_METHODS
 
 OTHERS = "other_hyperparameters"
-"""In place of a hyperparameter: the names of files of them."""
+"""Name of a hyperparameter that lists files of hyperparameters."""
 ORACLE = "OracleRouter"
 INJECTED = (EDGE, CLOUD)
-"""A router of the name ORACLE gets the two models as keyword arguments beside its hyperparameters."""
+"""Modules that the router ORACLE gets as further keyword arguments."""
 
 METHODS: dict[str, tuple[str, ...]] = {
     PROCESSOR: ("__call__",),
@@ -33,7 +33,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     DRAFTER: DRAFTER_METHODS,
     VERIFIER: VERIFIER_METHODS,
 }
-"""What a class must define to serve as a module of the type."""
+"""Required methods per module type."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Module:
 
 @dataclass
 class ModuleConfig:
-    """A module as the algorithm file describes it; ``combinations``: one dict of hyperparameters per grid point."""
+    """A module of an algorithm file. ``combinations``: a dict of hyperparameters per point of the grid."""
 
     at: Section
     type: str = ""
@@ -79,7 +79,7 @@ class ModuleConfig:
             ((name, body),) = item.items()
             entries = at.at(name).mapping(body, {"values": list}, required=("values",))
             if entries.get("values") == []:
-                at.add(f"{name} has no values: there is no test case", name)
+                at.add(f"{name} has no values, so there is no test case", name)
             elif "values" in entries and name == OTHERS:
                 base.update(self._other_hyperparameters(entries["values"], at.at(name, "values")))
             elif nearest(name, (OTHERS,), NEARER):
@@ -92,7 +92,7 @@ class ModuleConfig:
                 if len(choices[name]) < len(entries["values"]):
                     at.warn(f"a value of {name} is a duplicate: it runs once", name, "values")
         if (count := math.prod(map(len, choices.values()))) > MOST_TEST_CASES:
-            message = f"{count:,} combinations of hyperparameters: more than {MOST_TEST_CASES:,} are not run"
+            message = f"{count:,} combinations of hyperparameters: the maximum is {MOST_TEST_CASES:,}"
             self.at.add(message, "hyperparameters")
             choices = {}
         self.combinations = [{**base, **point} for point in grid(list(choices.items()))]
@@ -114,7 +114,7 @@ class ModuleConfig:
         return values
 
     def resolve(self) -> None:
-        """Import the file and find the class: the first step that runs the plugin's code, and its imports only."""
+        """Import the file and find the class. This is the first step that runs code of the plugin."""
         kind = ClassType.HEM if self.type == ROUTER else ClassType.GENERAL
         if not self.url:
             self._resolve_built_in(kind)
@@ -133,8 +133,8 @@ class ModuleConfig:
         routers = {alias: r.cls for _, alias, r in found if r.module == built_in.__name__}
         self.target = routers.get(self.name)
         if self.target is None:
-            known = hint(self.name, routers, "Routers that need none")
-            self.at.add(f"the key 'url' is missing: in which file is {self.type} {self.name}?{known}")
+            known = hint(self.name, routers, "Routers without url")
+            self.at.add(f"the key 'url' is missing, the file of {self.type} {self.name}.{known}")
 
     def _check_methods(self) -> None:
         if not isinstance(self.target, type):
@@ -144,10 +144,10 @@ class ModuleConfig:
         if missing:
             self.at.add(f"{self.type} {self.name} has no method {' and no '.join(missing)}", "name")
         if self.type == EDGE and "__call__" in defined:
-            self.at.add(f"{self.name} defines __call__: Sedna would use the model as a factory", "name")
+            self.at.add(f"{self.name} defines __call__: Sedna would call the model as a factory", "name")
 
     def _check_names(self) -> None:
-        """Names against the constructor's signature, then the class's own ``check_hyperparameters``, if it has one."""
+        """Check names against the constructor's signature, then call ``check_hyperparameters`` of the class."""
         given = sorted({name for point in self.combinations for name in point})
         named, needed, anything = _parameters(self.target)
         for name in given:
@@ -163,15 +163,16 @@ class ModuleConfig:
             for point in self.combinations:
                 self._once(check, copy_tree(point))
 
-    def check_beside(self, modules: dict[str, Module]) -> None:
+    def check_test_case(self, modules: dict[str, Module]) -> None:
+        """Call ``check_test_case`` of the class."""
         check = getattr(self.target, "check_test_case", None)
         if callable(check):
             others = {kind: (module.target, copy_tree(module.hyperparameters)) for kind, module in modules.items()}
             self._once(check, copy_tree(modules[self.type].hyperparameters), others)
 
     def build_router(self) -> None:
-        """Build and clean up a router with each of its combinations, to find errors of its constructor. One that needs
-        the models, or has ``built_by_check = False``, is not built."""
+        """Build and clean up a router with each combination to find constructor errors, unless it needs the models or
+        has ``built_by_check = False``."""
         if self.type != ROUTER or self.name == ORACLE:
             return
         if getattr(self.target, "built_by_check", True):
@@ -184,20 +185,20 @@ class ModuleConfig:
             router.cleanup()
 
     def _once(self, check: Callable[..., object], *given: Any) -> None:
-        """Call a class's own check, unless it has passed with the same values in another algorithm of this job."""
-        question = f"{getattr(check, '__name__', '')} {id(self.target)} {given!r}"
-        if question in self.at.problems.passed:
+        """Call a check of a class, unless it has passed with the same values before in this job."""
+        call = f"{getattr(check, '__name__', '')} {id(self.target)} {given!r}"
+        if call in self.at.problems.passed:
             return
         try:
             check(*given)
-            self.at.problems.passed.add(question)
+            self.at.problems.passed.add(call)
         except PLUGIN_ERRORS as error:
-            for fault in (error, *getattr(error, "others", ())):
-                key = getattr(fault, "key", None) or self._blamed(str(fault))
-                self.places.get(str(key), self.at).add_quoted(f"{self.type} {self.name}: {explain(fault)}")
+            for one in (error, *getattr(error, "others", ())):
+                key = getattr(one, "key", None) or self._named_in(str(one))
+                self.places.get(str(key), self.at).add_quoted(f"{self.type} {self.name}: {explain(one)}")
 
-    def _blamed(self, message: str) -> str | None:
-        """The hyperparameter that a message is about: the one that it names, or the only one there is."""
+    def _named_in(self, message: str) -> str | None:
+        """The hyperparameter that a message names, or the only one that there is."""
         named = [name for name in self.places if name in message] or list(self.places)
         return named[0] if len(named) == 1 else None
 
@@ -209,7 +210,7 @@ def grid(choices: Sequence[tuple[str, Sequence[Any]]]) -> list[dict[str, Any]]:
 
 
 def _parameters(target: Any) -> tuple[list[str], list[str], bool]:
-    """Names of a constructor's parameters, those without a default, and whether it takes any other."""
+    """Names of a constructor's parameters, those without a default, and whether it accepts others."""
     try:
         parameters = inspect.signature(target).parameters.values()
     except (TypeError, ValueError):

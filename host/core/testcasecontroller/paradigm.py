@@ -1,4 +1,4 @@
-"""One test case of joint inference: build the modules, load, answer row after row, clean up."""
+"""Joint inference: builds and loads the modules, answers rows, cleans up."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from sedna.datasources import BaseDataSource
 
 
 class Stage:
-    """Where a test case is, in words. ``first``: index of the first row in this process, ``total``: number of rows."""
+    """The current step of a test case, for messages. ``total``: number of rows."""
 
-    def __init__(self, first: int = 0, total: int = 0) -> None:
-        self.text = "starting"
-        self.first, self.total = first, total
+    def __init__(self, text: str = "starting") -> None:
+        self.text, self.total = text, 0
 
     def at_row(self, index: int) -> None:
-        self.text = f"row {self.first + index + 1} of {self.total}"
+        self.text = f"row {index + 1} of {self.total}"
 
 
 class JointInference:
     """``prepare()`` returns the processed dataset, ``start()`` the function that answers a row. ``dataset`` is called
-    once, after the modules have been built, as in Ianvs."""
+    once, after the modules have been built, as in Ianvs. Exceptions of plugins pass through."""
 
     def __init__(
         self, modules: dict[str, Module], mining_mode: str, dataset: Callable[[Any], BaseDataSource], stage: Stage
@@ -36,8 +35,8 @@ class JointInference:
         self._job: Job | None = None
 
     def prepare(self, models: bool = True) -> Any:
-        """Build the modules in the order of the file, load the data, process it; without ``models``, the dataset
-        processor alone. Plugins' errors pass through."""
+        """Build the modules in the order of the file (without ``models``, the dataset processor only), then load and
+        process the data."""
         self.build(MODULES if models else (PROCESSOR,))
         processor = self._instances.get(PROCESSOR)
         dataset: Any = self._load_dataset(processor or self._instances.get(EDGE))
@@ -53,7 +52,7 @@ class JointInference:
         return dataset
 
     def build(self, kinds: Collection[str] = MODULES) -> None:
-        """Build the modules of these kinds, except the router: it may need the loaded models."""
+        """Build the modules of these types, except the router, which may need the loaded models."""
         for kind, module in self.modules.items():
             if kind != ROUTER and kind in kinds:
                 self.stage.text = f"building {kind} {module.name}"
@@ -77,20 +76,18 @@ class JointInference:
         return job
 
     def details(self) -> dict[str, Any]:
-        """The modules' ``environment_details``, by kind, for ``environment.json``; an error takes the place of its
-        details."""
+        """``environment_details()`` of the modules by type, or the error of the call."""
         found: dict[str, Any] = {}
         for kind, instance in self._instances.items():
-            if callable(tell := getattr(instance, "environment_details", None)):
+            if callable(describe := getattr(instance, "environment_details", None)):
                 try:
-                    found[kind] = tell()
+                    found[kind] = describe()
                 except PLUGIN_ERRORS as error:
                     found[kind] = {"error": explain(error)}
         return found
 
     def cleanup(self) -> list[tuple[str, BaseException]]:
-        """Call ``cleanup()`` of every module that has one, then of the router. One that raises does not keep the others
-        from theirs; the failures are returned with the module they belong to."""
+        """Call ``cleanup()`` of every module that defines it, the router last. Returns the errors with their place."""
         failures: list[tuple[str, BaseException]] = []
         for kind, instance in self._instances.items():
             try:

@@ -1,4 +1,4 @@
-"""A test case: one algorithm, its hyperparameters fixed, in the test environment."""
+"""Test cases: an algorithm with fixed hyperparameters in the test environment."""
 
 from __future__ import annotations
 
@@ -14,52 +14,51 @@ from typing import Any, ClassVar
 
 from core.common.errors import PLUGIN_ERRORS, Failure, WorkspaceError, explain
 from core.common.files import make_folder
-from core.storymanager.story import CaseStory
+from core.storymanager.recorder import CaseRecorder
 from core.testcasecontroller.module import Module
 from core.testcasecontroller.paradigm import JointInference, Stage
 from core.testenvmanager.dataset import aligned_labels
 from core.testenvmanager.testenv import TestEnv
 
 NAMED = 6
-"""How many of the metrics that failed with the same message are named."""
-
+"""Maximum number of named metrics that failed with the same message."""
 
 Progress = Callable[[int], None]
-"""Told how many rows have been answered so far, those that wait for an earlier one among them."""
+"""Called with the number of answered rows, including those that wait for an earlier one."""
 
 
 class Runner(ABC):
-    """Answers the rows of one test case after the other."""
+    """Answers the rows of test cases, one test case at a time."""
 
     in_process: ClassVar[bool]
-    """Whether the models are built in this process; a runner that builds them elsewhere needs only the data here."""
+    """Whether the models are built in this process."""
 
     @abstractmethod
     def results(
         self, case_id: str, paradigm: JointInference, rows: Sequence[Any], progress: Progress
     ) -> Generator[Any, None, None]:
-        """Each row's result, in order. The exception of the first failed row passes through, after the results before
-        it."""
+        """The results in the order of the rows, then the exception of the first failed row, if any."""
 
     def release(self) -> list[Failure]:
-        """End the test case: what went wrong while modules outside of this process were cleaned up."""
+        """End the test case. Returns cleanup errors of modules in other processes."""
         return []
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """What timings depend on, for ``environment.json``."""
+        """What timings depend on (``environment.json``)."""
 
-    def close(self) -> None:  # noqa: B027 - only runners that hold something have to
+    def close(self) -> None:  # noqa: B027 - optional
         """End the job."""
 
 
 @dataclass
 class TestCase:
-    """``id`` depends on the configuration and the content of the data file alone. ``varied``: the hyperparameters
-    (``<module type>-<name>``) in which the algorithm's test cases differ. ``run()`` sets ``values`` and ``failures``.
+    """``id`` depends only on the configuration and the content of the data file. ``varied``: the hyperparameters
+    (``<module type>-<name>``) that differ between the algorithm's test cases. ``run()`` sets ``values`` and
+    ``failures``.
     """
 
-    __test__ = False  # not a test class, whatever a test runner thinks of the name
+    __test__ = False  # pytest must not collect it
 
     algorithm: str
     paradigm: str
@@ -110,22 +109,20 @@ class TestCase:
             ],
         }
 
-    def run(self, story: CaseStory, runner: Runner) -> bool:
-        """Run the test case; whether it has ``values`` for the leaderboard. ``failures`` holds what went wrong.
-
-        Plugin exceptions end here; WorkspaceError and KeyboardInterrupt pass through.
-        """
+    def run(self, recorder: CaseRecorder, runner: Runner) -> bool:
+        """Run the test case. Returns whether it has ``values`` for the leaderboard. Exceptions of plugins become
+        ``failures``; WorkspaceError and KeyboardInterrupt pass through."""
         stage = Stage()
         with plugin_environment():
             result_folder = os.path.join(self.workspace, self.algorithm)
             make_folder(result_folder)
             os.environ["RESULT_SAVED_URL"] = result_folder
-            os.environ["IANVS_REPEAT"] = str(story.repeat)
+            os.environ["IANVS_REPEAT"] = str(recorder.repeat)
             os.environ["IANVS_CONCURRENCY"] = str(runner.describe()["concurrency"])
             paradigm = JointInference(self.modules, self.env.mining_mode, self.env.dataset.fresh, stage)
             try:
-                labels, results = self._answer(paradigm, story, runner)
-                story.details = paradigm.details()
+                labels, results = self._answer(paradigm, recorder, runner)
+                recorder.details = paradigm.details()
             except WorkspaceError:
                 raise
             except PLUGIN_ERRORS as error:
@@ -134,20 +131,20 @@ class TestCase:
             finally:
                 failures = [Failure.of(where, error) for where, error in paradigm.cleanup()]
                 failures += runner.release()
-                gc.collect()  # models hold cycles: the next test case's must not meet them in memory
+                gc.collect()  # frees models with reference cycles before the next test case
             self.failures += failures
             if results is not None:
                 self._compute_metrics(labels, results)
         return results is not None
 
-    def _answer(self, paradigm: JointInference, story: CaseStory, runner: Runner) -> tuple[Any, list[Any]]:
+    def _answer(self, paradigm: JointInference, recorder: CaseRecorder, runner: Runner) -> tuple[Any, list[Any]]:
         dataset = paradigm.prepare(models=runner.in_process)
         labels = aligned_labels(dataset, self.env.dataset.labels)
         results = []
-        story.begin(len(dataset.x))
-        with closing(runner.results(self.id, paradigm, dataset.x, story.answered)) as rows:
+        recorder.begin(len(dataset.x))
+        with closing(runner.results(self.id, paradigm, dataset.x, recorder.answered)) as rows:
             for result in rows:
-                story.add(result)
+                recorder.add(result)
                 results.append(result)
         return labels, results
 
@@ -167,7 +164,7 @@ class TestCase:
 
 @contextmanager
 def plugin_environment() -> Iterator[None]:
-    """Environment variables that plugins set for themselves end with the test case."""
+    """Restore the environment variables at the end."""
     before = dict(os.environ)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Runs the test cases one after the other, so that a failing one takes no other along."""
+"""Runs the test cases one after the other. A failed one does not affect the others."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 
 from core.common.utils import get_local_time
 from core.storymanager.rank import Rank
+from core.storymanager.recorder import CaseRecorder, RunInfo
 from core.storymanager.repeats import combined, save_repeats
-from core.storymanager.story import CaseStory, Story
 from core.testcasecontroller.testcase import Runner, TestCase
 
 
 class TestCaseController:
-    """``run_testcases()`` saves each finished test case at once. ``doubts``: why times are doubtful, by test case."""
+    """``run_testcases()`` saves each finished test case at once. ``doubts``: reasons for doubtful times."""
 
-    __test__ = False  # not a test class, whatever a test runner thinks of the name
+    __test__ = False  # pytest must not collect it
 
     def __init__(
-        self, test_cases: Sequence[TestCase], story: Story, rank: Rank, runner: Runner, repeats: int, debug: bool
+        self, test_cases: Sequence[TestCase], run: RunInfo, rank: Rank, runner: Runner, repeats: int, debug: bool
     ) -> None:
-        self.test_cases, self.story, self.rank, self.runner = test_cases, story, rank, runner
+        self.test_cases, self.run, self.rank, self.runner = test_cases, run, rank, runner
         self.repeats, self.debug = repeats, debug
         self.finished = 0
         self.doubts: list[str] = []
-        self.current: CaseStory | None = None
+        self.current: CaseRecorder | None = None
 
     def run_testcases(self) -> int:
-        """Run all; how many failed, wholly or in a metric or a cleanup."""
+        """Run all. Returns how many had an error, including those of a metric or a cleanup."""
         failed = 0
         with closing(self.runner):
             for number, case in enumerate(self.test_cases, 1):
@@ -50,7 +50,7 @@ class TestCaseController:
         doubts: list[str] = []
         for repeat in range(self.repeats):
             name = f"{title} (repeat {repeat + 1} of {self.repeats})" if self.repeats > 1 else title
-            with CaseStory(self.story, case.output_dir, name, repeat) as self.current:
+            with CaseRecorder(self.run, case.output_dir, name, repeat) as self.current:
                 case.values = {}
                 if not case.run(self.current, self.runner):
                     self.current.end_live()

@@ -1,6 +1,4 @@
-"""What upstream Ianvs and Sedna ask of a class beyond what this host does: told by ``ianvs check``, since a plugin that
-was made here may be meant to run there too. The classes are looked at, not built.
-"""
+"""Requirements of upstream Ianvs and Sedna on plugin classes that this host does not have, for ``ianvs check``."""
 
 from __future__ import annotations
 
@@ -18,13 +16,13 @@ _PATH_VARIABLES = (PATH, PATH.upper(), "MODEL_URL")
 
 
 def would_fail(kind: str, target: Any) -> Iterator[str]:
-    """What upstream would refuse of a class that serves as a module of this type, one message each."""
+    """Messages about a class that upstream would reject as a module of this type."""
     if not isinstance(target, type):
         return
     if kind == "cloudmodel":
         lacking = _not_taken(target, "inference", _PASSED_TO_CLOUD)
         if lacking:
-            yield f"inference() is called with {' and '.join(lacking)} as well, which it does not take: add **kwargs"
+            yield f"inference() is called with {' and '.join(lacking)} as well, which it does not accept: add **kwargs"
     elif kind == "edgemodel":
         yield from _edge(target)
 
@@ -37,14 +35,14 @@ def _edge(target: type) -> Iterator[str]:
         yield f"predict() is called with the keyword data, its first parameter is {first}: rename it"
     if torch and _not_taken(target, "predict", ("mining_mode",)):
         how = f"with {FRAMEWORK} TORCH, predict() is called with mining_mode as well"
-        yield f"{how}, which it does not take: add **kwargs"
+        yield f"{how}, which it does not accept: add **kwargs"
     if not torch and hasattr(target, "load") and _not_taken(target, "load", ("model_url",)):
-        yield "load() is called with model_url, which it does not take: add **kwargs"
+        yield "load() is called with model_url, which it does not accept: add **kwargs"
     if FRAMEWORK not in os.environ and FRAMEWORK not in text:
-        message = "is set nowhere, and TensorFlow would be looked for: set it to TORCH"
+        message = "is not set, and the default needs TensorFlow: set it to TORCH"
         yield f"the environment variable {FRAMEWORK} {message}"
     if not any(name in os.environ for name in _PATH_VARIABLES) and PATH not in text:
-        message = "is set nowhere: the edge model must set it to a path that exists, or to a name like org/model"
+        message = "is not set: the edge model must set it to an existing path, or to a name like org/model"
         yield f"the environment variable {PATH} {message}"
 
 
@@ -56,7 +54,7 @@ def _not_taken(target: type, method: str, names: tuple[str, ...]) -> list[str]:
 
 
 def _first_parameter(target: type, method: str) -> str | None:
-    """The name of what the method takes first after ``self``; None where that is not a plain parameter."""
+    """The first parameter after ``self``, or None if it is not a plain one."""
     first = next((p for p in _parameters(target, method) or [] if p.name != "self"), None)
     return first.name if first is not None and first.kind is first.POSITIONAL_OR_KEYWORD else None
 
@@ -69,7 +67,7 @@ def _parameters(target: type, method: str) -> list[inspect.Parameter] | None:
 
 
 def _source(target: type) -> str:
-    """The text of the files of a class and its bases: environment variables are often set at their top."""
+    """The source of the files of a class and its bases, which often set environment variables."""
     texts = []
     for name in {base.__module__ for base in target.__mro__[:-1]}:
         with suppress(KeyError, OSError, TypeError):

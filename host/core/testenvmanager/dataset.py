@@ -1,4 +1,4 @@
-"""The test data: found, checked row by row before anything is run, and handed out anew for each test case."""
+"""Test data: located and checked before the run, and copied for each test case."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _TRAIN_KEYS = ("train_index", "train_data", "train_data_info")
 _KNOWN: dict[str, Any] = dict.fromkeys((*_TEST_KEYS, *_TRAIN_KEYS, "train_url", "test_url"), str) | {"label": object}
 _FORMATS = {"test_data": "jsonl", "test_data_info": "jsonforllm"}
 _SUPPORTED = (
-    "joint inference reads test_data: a .jsonl file, or test_data_info: a metadata.json with data.jsonl beside it"
+    "joint inference reads test_data: a .jsonl file, or test_data_info: a metadata.json in the folder of a data.jsonl"
 )
 
 
 @dataclass
 class Dataset:
-    """``url``: the test file as the YAML has it, ``file``: where it was found, ``digest``: of its content."""
+    """``url``: the test file in the YAML file, ``file``: its path, ``digest``: of its content."""
 
     at: Section
     key: str = ""
@@ -49,7 +49,7 @@ class Dataset:
         if dataset.key:
             dataset.url = entries[dataset.key]
             dataset._find()
-        elif not meant:  # a misspelt key has its own message already
+        elif not meant:  # a misspelled key has its own message
             at.add(f"the test data is missing: {_SUPPORTED}")
         return dataset
 
@@ -58,10 +58,10 @@ class Dataset:
         if _FORMATS.get(key) != get_file_format(url):
             self.at.add(f"{key}: {url} cannot be read here; {_SUPPORTED}", key)
             return
-        made = self.at.doc.commands(*self.at.path, key)
-        found = self.at.find(url, key, advice=f". It is made there by: {'; '.join(made)}" if made else "")
+        commands = self.at.doc.commands(*self.at.path, key)
+        found = self.at.find(url, key, advice=f". Create it with: {'; '.join(commands)}" if commands else "")
         if found is not None and not os.path.isfile(found):
-            self.at.add(f"{key}: {url} is no file", key)
+            self.at.add(f"{key}: {url} is not a file", key)
         elif found is not None:
             self.file = found
             rows = self._files()[-1]
@@ -73,7 +73,7 @@ class Dataset:
         return [self.file, *beside]
 
     def read(self, on_malformed_row: str) -> None:
-        """Parse every row. The first malformed one is a fault; with "skip" all are counted and reported."""
+        """Parse all rows. A malformed one is an error; with "skip" it is left out and counted."""
         add = self.at.problems.add
         source = (JsonlDataParse if self.key == "test_data" else JSONMetaDataParse)("test")
         try:
@@ -115,16 +115,16 @@ class Dataset:
         return self._source.y
 
     def placed(self, reader: Any = None) -> Iterator[tuple[str, Any, Any]]:
-        """``file:line``, input and label of each row. They are not copies: who changes them changes the data."""
+        """``file:line``, input and label of each row, not copied."""
         return zip(self._source.places, self._inputs(reader), self._source.y, strict=True)
 
     def _inputs(self, reader: Any) -> Any:
-        """The inputs as a module takes them: one with ``whole_rows`` gets rows with further fields whole."""
+        """The inputs for a module: with ``whole_rows``, a row with further fields is passed whole."""
         whole = getattr(reader, "whole_rows", False) and self._source.rows is not None
         return self._source.rows if whole else self._source.x
 
     def fresh(self, reader: Any = None) -> BaseDataSource:
-        """A data source for one test case: its processor may change it and its rows at will."""
+        """A copy for one test case, whose dataset processor may change it."""
         source = copy.copy(self._source)
         source.x = object_array([copy_tree(row) for row in self._inputs(reader)])
         source.y = self._source.y.copy()
@@ -132,21 +132,20 @@ class Dataset:
 
 
 def _check_training(at: Section, entries: dict[str, Any]) -> None:
-    """Joint inference needs no training data; upstream asks for some all the same."""
+    """Warn about training data, which joint inference does not need but upstream requires."""
     given = [key for key in _TRAIN_KEYS if key in entries]
     if not given:
-        message = "the training data is missing, which nothing uses: name a file under"
+        message = "the training data is missing, although it is not used: name a file under"
         at.fails_upstream(f"{message} {_TRAIN_KEYS[1]}")
     for key in given:
         if find_file(entries[key], at.doc) is None:
-            at.warn(f"{entries[key]} is not there; joint inference does without", key)
-            at.fails_upstream(f"{entries[key]} is not there", key)
+            at.warn(f"{entries[key]} does not exist; joint inference does not need it", key)
+            at.fails_upstream(f"{entries[key]} does not exist", key)
 
 
 def aligned_labels(processed: Any, raw: Any) -> Any:
-    """The labels of a processed dataset's rows: the processor's own if they are some of the raw ones, else the raw ones
-    (Ianvs always takes these, so that a processor which filters or reorders shifts every label). ValueError if neither
-    fits."""
+    """The labels of a processed dataset: the processor's if all are raw labels, else the raw ones. Raises ValueError if
+    neither fits. (Ianvs always uses the raw ones, which are shifted if a processor filters or reorders.)"""
     count, own = len(processed.x), processed.y
     if own is not None and len(own) == count:
         known = {_key(label) for label in raw}
@@ -155,8 +154,8 @@ def aligned_labels(processed: Any, raw: Any) -> Any:
     if count == len(raw):
         return raw
     raise ValueError(
-        f"the dataset processor made {count} rows of {len(raw)} and changed the labels, which cannot be matched now: "
-        "filter dataset.y together with dataset.x, and leave the labels as they are"
+        f"the dataset processor returned {count} of {len(raw)} rows and changed the labels, so that they do not match: "
+        "filter dataset.y together with dataset.x, and do not change the labels"
     )
 
 

@@ -1,4 +1,4 @@
-"""The test environment file: data, metrics, and how joint inference divides the work."""
+"""The test environment file: data, metrics, and the mode of joint inference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KNOWN: dict[str, Any] = {
     "metrics": list,
     "hard_example_mining_mode": MINING_MODES,
     "on_malformed_row": ("stop", "skip"),
-    # Read by Ianvs for other paradigms: accepted here, without effect.
+    # Keys of other paradigms, without effect here.
     "model_eval": dict,
     "incremental_rounds": int,
     "round": int,
@@ -29,7 +29,7 @@ _KNOWN: dict[str, Any] = {
 
 @dataclass
 class Metric:
-    """``name``: its alias and its column; ``url``: the plugin file; ``at``: its place in the testenv file."""
+    """``name``: alias and column; ``url``: the plugin file; ``at``: the place in the testenv file."""
 
     name: str
     url: str
@@ -37,7 +37,7 @@ class Metric:
     function: Any = None
 
     def compute(self, y_true: Any, y_pred: list[Any]) -> float | int | str | None:
-        """One plain value; None where the metric says NaN, that is, undefined. TypeError for anything else."""
+        """The value, or None for NaN (undefined). Raises TypeError for anything but a number or text."""
         value = self.function(y_true, y_pred)
         if hasattr(value, "item") and getattr(value, "size", 0) == 1:  # numpy's and torch's scalars
             value = value.item()
@@ -50,9 +50,9 @@ class Metric:
 
 @dataclass
 class TestEnv:
-    """``mining_mode``: one of the four modes; ``on_malformed_row``: whether a bad row stops the job or is left out."""
+    """``mining_mode``: one of MINING_MODES; ``on_malformed_row``: "stop" or "skip"."""
 
-    __test__ = False  # not a test class, whatever a test runner thinks of the name
+    __test__ = False  # pytest must not collect it
 
     at: Section
     dataset: Dataset
@@ -73,45 +73,45 @@ class TestEnv:
         if entries.get("incremental_rounds", 2) < 2:
             at.add("incremental_rounds must be 2 or more", "incremental_rounds")
         if entries.get("metrics") == []:
-            at.add("metrics is empty: nothing would be on the leaderboard", "metrics")
+            at.add("metrics is empty", "metrics")
         for i, value in enumerate(entries.get("metrics", [])):
             env._parse_metric(at.at("metrics", i), value)
         return env
 
     def _parse_metric(self, at: Section, value: Any) -> None:
-        faults = len(at.problems.errors)
+        errors = len(at.problems.errors)
         entries = at.mapping(value, {"name": str, "url": str}, required=("name",))
         name, url = entries.get("name"), entries.get("url", "")
         earlier = next((metric for metric in self.metrics if metric.name == name), None)
         if name in FIXED_COLUMNS:
-            at.add(f"{name!r} is a column of every leaderboard already", "name")
+            at.add(f"{name!r} is already a column of every leaderboard", "name")
         elif earlier is not None and earlier.url == url:
-            at.warn(f"the metric {name!r} stands twice: it is computed once")
+            at.warn(f"the metric {name!r} is a duplicate: it is computed once")
         elif earlier is not None:
-            at.add(f"the metric {name!r} stands twice, with another file: {earlier.url} and {url}")
+            at.add(f"the metric {name!r} is a duplicate with another file: {earlier.url} and {url}")
         elif name in SYSTEM_METRICS and not url:
-            at.warn(f"{name!r} belongs to another paradigm than joint inference: it is left out")
-        elif name is not None and (url or len(at.problems.errors) == faults):
+            at.warn(f"{name!r} belongs to another paradigm: it is left out")
+        elif name is not None and (url or len(at.problems.errors) == errors):
             self.metrics.append(Metric(name, url, at))
 
     def resolve(self) -> None:
         """Import the metric files and find the functions."""
         for metric in sorted(self.metrics, key=lambda metric: not metric.url):
             if not metric.url:
-                self._resolve_elsewhere(metric)
+                self._resolve_without_url(metric)
                 continue
             metric.function = resolve_alias(ClassType.GENERAL, metric.name, metric.url, metric.at)
             if metric.function is not None and not callable(metric.function):
                 metric.at.add(f"{metric.name!r} in {metric.url} is not a function")
 
-    def _resolve_elsewhere(self, metric: Metric) -> None:
-        """A metric without a file: one that another metric's file defines too."""
-        tried = Section(metric.at.doc, Problems(), metric.at.path)
+    def _resolve_without_url(self, metric: Metric) -> None:
+        """Look for the metric in the files of the other metrics."""
+        scratch = Section(metric.at.doc, Problems(), metric.at.path)
         for url in dict.fromkeys(other.url for other in self.metrics if other.url):
-            function = resolve_alias(ClassType.GENERAL, metric.name, url, tried)
+            function = resolve_alias(ClassType.GENERAL, metric.name, url, scratch)
             if callable(function):
                 metric.function = function
                 metric.at.warn(f"the key 'url' is missing: {metric.name!r} is taken from {url}")
                 metric.at.fails_upstream(f"the metric {metric.name!r} has no url")
                 return
-        metric.at.add(f"the key 'url' is missing: in which file is the metric {metric.name!r}?")
+        metric.at.add(f"the key 'url' is missing, the file of the metric {metric.name!r}")

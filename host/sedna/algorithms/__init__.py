@@ -1,1 +1,1 @@
-"""Algorithms that Sedna brings along."""
+"""Sedna's own algorithms."""

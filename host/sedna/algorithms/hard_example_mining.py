@@ -1,6 +1,6 @@
-"""The routers that Sedna brings along: a module of type hard_example_mining without ``url`` names one of these.
+"""Sedna's own routers: a module of type hard_example_mining without ``url`` names one of these.
 
-They judge the result of an object detector or a classifier, so they belong to the mode inference-then-mining.
+They read the result of an object detector or a classifier, so they need the mode inference-then-mining.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 from sedna.common.class_factory import ClassFactory, ClassType
 
-SCORE = 4  # place of the confidence in a detected box: xmin, ymin, xmax, ymax, confidence, label
+SCORE = 4  # index of the confidence in a detected box: xmin, ymin, xmax, ymax, confidence, label
 
 
 class BaseFilter(ABC):
-    """A router: called with one item, it says whether the item is hard, that is, for the cloud."""
+    """A router: returns whether an item is hard, that is, for the cloud."""
 
     @abstractmethod
     def __call__(self, infer_result: Any = None) -> bool: ...

@@ -1,7 +1,7 @@
-"""The registry in which plugin files announce their classes and metric functions under an alias.
+"""Registry of the classes and metric functions of plugin files, by type and alias.
 
-Sedna keeps one class per alias, so the second of two plugin folders silently overrides the first. Here every
-registration remembers who made it, and a look-up from one plugin folder prefers that folder's own.
+Sedna stores one class per alias, so a second plugin folder silently overrides the first. Here every registration
+records its plugin folder, and a look-up from a folder prefers the folder's own class.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from inspect import isclass, isfunction
 from typing import Any, TypeVar
 
 PLUGIN_MARK = "__ianvs_plugin__"
-"""Global that the host's loader sets in every plugin module: the private package name of the plugin's folder."""
+"""Global variable of plugin modules, set by the host's loader: the private package name of the plugin's folder."""
 
 T = TypeVar("T")
 
 
 class ClassType:
-    """The kinds of classes; models, dataset processors and metrics share GENERAL, routers are HEM."""
+    """Types of registered classes: GENERAL for models, dataset processors and metrics, HEM for routers."""
 
     GENERAL = "general"
     HEM = "hard_example_mining"
@@ -37,7 +37,7 @@ class ClassType:
 
 @dataclass(frozen=True)
 class Registration:
-    """One registered class: where the call stands, and the plugin module (empty: none) that was running it."""
+    """A registered class, the place of the call, and the plugin module that ran it (``owner``, empty if none)."""
 
     cls: Any
     module: str
@@ -47,7 +47,7 @@ class Registration:
 
 
 def _caller() -> tuple[str, str, str, int]:
-    """Module, owning plugin module, file and line of the code that called into this file."""
+    """Module, owning plugin module, file and line of the caller of this file."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back
@@ -63,7 +63,7 @@ class ClassFactory:
 
     @classmethod
     def register(cls, type_name: str = ClassType.GENERAL, alias: str | None = None) -> Callable[[T], T]:
-        """Decorator: register a class or function under ``alias`` (default: its own name)."""
+        """Decorator that registers a class or function under ``alias`` (default: its name)."""
         module, owner, file, line = _caller()
 
         def wrapper(t_cls: T) -> T:
@@ -100,7 +100,7 @@ class ClassFactory:
 
     @classmethod
     def get_cls(cls, type_name: str, t_cls_name: str | None = None) -> Any:
-        """The class of an alias: the calling plugin folder's own, if any, else the latest. ValueError if none."""
+        """The class of an alias: that of the calling plugin folder, else the latest. ValueError if none."""
         found = cls.registrations(type_name, t_cls_name or "")
         if not found:
             raise ValueError(f"no class is registered as {t_cls_name!r} of type {type_name!r}")

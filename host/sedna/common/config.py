@@ -1,4 +1,4 @@
-"""Settings that Sedna takes from environment variables."""
+"""Sedna's settings, read from environment variables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ("BaseConfig", "Context")
 
 
 class BaseConfig:
-    """Read once, when this module is imported, as Sedna does."""
+    """Settings read when this module is imported, as in Sedna."""
 
     device_category = os.getenv("DEVICE_CATEGORY", "CPU")
     backend_type = os.getenv("BACKEND_TYPE", "UNKNOWN")
@@ -29,7 +29,7 @@ class BaseConfig:
 
 
 class Context:
-    """The environment variables as parameters; a name is also tried in capitals."""
+    """Parameters from environment variables: the name as given, then in upper case."""
 
     parameters = os.environ
 
@@ -39,7 +39,7 @@ class Context:
 
     @classmethod
     def get_algorithm_from_api(cls, algorithm: str, **param: Any) -> dict[str, Any]:
-        """``{"method", "param"}`` from ``<ALGORITHM>_NAME`` and ``<ALGORITHM>_PARAMETERS`` (JSON: keys and values)."""
+        """``{"method", "param"}`` from ``<ALGORITHM>_NAME`` and ``<ALGORITHM>_PARAMETERS`` (JSON)."""
         name = cls.get_parameters(f"{algorithm}_NAME")
         if not name:
             return {}

@@ -9,7 +9,7 @@ from sedna.common.config import BaseConfig
 
 
 class ScreenHandler(logging.Handler):
-    """Writes to standard error, above a progress bar if one is on the screen."""
+    """Writes to standard error, above the progress bar if one is active."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -23,7 +23,7 @@ class ScreenHandler(logging.Handler):
 
 
 class Logger:
-    """Named loggers that write to the screen: ``Logger(name).logger``."""
+    """A named logger that writes to standard error: ``Logger(name).logger``."""
 
     def __init__(self, name: str = BaseConfig.job_name) -> None:
         self.logger = logging.getLogger(name)

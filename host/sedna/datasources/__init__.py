@@ -1,7 +1,6 @@
-"""Data files of the question-and-answer kind, one JSON object per line, read with the place of every fault.
+"""Data files of questions and answers, one JSON object per line. Errors have file and line.
 
-Rows stay Python objects. (A numpy array of strings gives every row the width of the longest: one row of 20 kB takes
-14,042 rows from 0.8 to 1.9 GB.)
+Rows are arrays of objects: in a NumPy array of strings every row has the width of the longest.
 """
 
 from __future__ import annotations
@@ -20,15 +19,14 @@ __all__ = ("BaseDataSource", "JSONMetaDataParse", "JsonlDataParse", "MalformedRo
 
 
 LONGEST = 1 << 24
-"""Bytes that a line may have: more than any prompt needs, and little enough to be read whole."""
+"""Maximum bytes of a line."""
 DEEPEST = 64
-"""How deep lists and objects may be nested in a row: what handles rows later calls itself once for each level."""
+"""Maximum nesting depth of lists and objects in a row: rows are processed recursively."""
 TOO_DEEP = "not usable JSON: nested too deeply"
 
 
 class MalformedRow(ValueError):
-    """``place``: ``file:line`` of the row, ``reason``: what is wrong. ``first``: the file is probably of another
-    format."""
+    """A row that cannot be used. ``place``: its ``file:line``. ``first``: the file probably has another format."""
 
     def __init__(self, place: str, reason: str, first: bool = False) -> None:
         super().__init__(f"{place}: {reason}")
@@ -36,7 +34,7 @@ class MalformedRow(ValueError):
 
 
 def object_array(values: Any) -> np.ndarray:
-    """A one-dimensional array that holds the values as they are, be they strings, lists or dicts."""
+    """The values (of any type) as a one-dimensional array of objects."""
     array = np.empty(len(values), dtype=object)
     for i, value in enumerate(values):
         array[i] = value
@@ -44,8 +42,7 @@ def object_array(values: Any) -> np.ndarray:
 
 
 class BaseDataSource:
-    """``x``: inputs, ``y``: labels; ``rows``: the inputs, or whole rows that have further fields. ``func``: for
-    subclasses."""
+    """``x``: inputs, ``y``: labels, ``rows``: the input of each row, or the whole row if it has further fields."""
 
     def __init__(self, data_type: str = "train", func: Callable[..., Any] | str | None = None) -> None:
         self.data_type = data_type
@@ -70,8 +67,7 @@ class BaseDataSource:
 
 
 class _LinesParse(BaseDataSource):
-    """JSON lines, strictly read. ``malformed``: what ``on_malformed_row="skip"`` left out; ``places``: ``file:line`` of
-    the rows."""
+    """A parser of JSON lines. ``malformed``: errors of skipped rows; ``places``: ``file:line`` of the others."""
 
     required: tuple[str, ...] = ()
 
@@ -87,11 +83,10 @@ class _LinesParse(BaseDataSource):
                 raise row_fault
             self.malformed.append(str(row_fault))
 
-        blank: list[int] = []  # blank lines are faults only if a row follows: a file may end in some
+        blank: list[int] = []  # blank lines at the end of the file are accepted
         with open(file, "rb") as stream:
             for number, line in enumerate(iter(lambda: stream.readline(LONGEST + 1), b""), 1):
                 if len(line) > LONGEST:
-                    # What follows would be read as a line of its own.
                     raise MalformedRow(f"{file}:{number}", f"the line is longer than {LONGEST >> 20} MiB", number == 1)
                 line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if not line.strip():
@@ -137,7 +132,7 @@ class _LinesParse(BaseDataSource):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; ValueError where a key stands twice, of which JSON would silently take the last."""
+    """A JSON object. ValueError for a duplicate key: JSON would silently use the last."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -162,7 +157,7 @@ class JsonlDataParse(_LinesParse):
     required = ("question", "answer")
 
     def parse(self, *args: str, on_malformed_row: str = "stop", **kwargs: Any) -> None:
-        """Read the files into ``x`` and ``y``. MalformedRow at the first fault; "skip" puts them into ``malformed``."""
+        """Read the files into ``x`` and ``y``. Raises MalformedRow unless ``on_malformed_row`` is "skip"."""
         rows = [row for file in args for row in self._rows(file, on_malformed_row)]
         self.x = object_array([row["question"] for row in rows])
         self.y = object_array([row["answer"] for row in rows])
@@ -170,7 +165,7 @@ class JsonlDataParse(_LinesParse):
 
 
 class JSONMetaDataParse(_LinesParse):
-    """``metadata.json`` and, beside it, ``data.jsonl``: a row's ``prompt``, if any, is put before its ``query``."""
+    """``metadata.json`` with ``data.jsonl`` in the same folder. A row's ``prompt``, if any, precedes its ``query``."""
 
     required = ("query", "response", "level_3_dim", "level_4_dim")
     described = ("dataset", "description", "level_1_dim", "level_2_dim")
@@ -207,5 +202,5 @@ class JSONMetaDataParse(_LinesParse):
     def _fault(self, row: Any) -> str:
         reason = super()._fault(row)
         if not reason and row.get("prompt") and not (isinstance(row["prompt"], str) and isinstance(row["query"], str)):
-            return "'prompt' goes before 'query': both must be texts"
+            return "'prompt' precedes 'query': both must be texts"
         return reason

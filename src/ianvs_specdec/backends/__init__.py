@@ -1,7 +1,6 @@
-"""One large language model to ask, many back ends. A back end is one class, named in ``BACKENDS``, loaded when it is
-chosen.
+"""Back ends: one class each, imported on first use.
 
-The classes carry the names that Ianvs' own example uses:
+The classes have the names of Ianvs' own example:
 ``from ianvs_specdec.backends import HuggingfaceLLM, APIBasedLLM``.
 """
 
@@ -30,16 +29,16 @@ BACKENDS = {
 """Name in YAML -> ``module:class``. These modules import no heavy library before a model is loaded."""
 
 ALIASES = {"specdec": "autoregressive"}
-"""Older names, which are accepted wherever a back end is named."""
+"""Older names, accepted everywhere."""
 
 
 def resolve(name: str) -> str:
-    """The name of a back end, of which an older one may be given."""
+    """The current name of a back end."""
     return ALIASES.get(name, name)
 
 
 def backend(name: str, *, key: str | None = None) -> type[LLM]:
-    """The class of a back end. Raises UserError for an unknown name; ``key`` is the configuration key that holds it."""
+    """The class of a back end. Raises UserError for an unknown name in configuration key ``key``."""
     if resolve(name) not in BACKENDS:
         raise unknown("back end", name, BACKENDS, key=key)
     module, _, class_name = BACKENDS[resolve(name)].partition(":")

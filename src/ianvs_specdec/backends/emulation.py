@@ -1,4 +1,5 @@
-"""Another machine's speed on this one: each draft and each step lasts as long as a cost table says."""
+"""Emulation of another machine's speed (options ``emulate``, ``emulate_scale``): drafts and steps take as long as a
+cost table says."""
 
 from __future__ import annotations
 
@@ -6,40 +7,75 @@ import logging
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ianvs_specdec.engine.costs import CostTable
-from ianvs_specdec.engine.meter import Meter
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.engine.batch import StepTimer
+from ianvs_specdec.engine.costs import CostTable, read
+from ianvs_specdec.engine.loop import MAX_BATCH_SIZE
+from ianvs_specdec.records.identity import FileDigests
 
 if TYPE_CHECKING:
     from ianvs_specdec.engine.batch import Batch
+    from ianvs_specdec.engine.contracts import Drafter, Target
 
 log = logging.getLogger(__name__)
 
+AUTO = "auto"
+MEASURING = 20.0
+"""Maximum seconds to measure this machine for the scale ``auto``."""
 MARGIN = 1.25
-"""By how much this machine is to be faster than the table, so that its slower steps are, too."""
-STEPS_OF_SCALE = (1.0, 2.0, 5.0)
-"""Scales that are chosen, times a power of ten: back ends of one job come to the same."""
-
+"""Factor by which this machine must be faster than the table, so that its slower steps are, too."""
+SCALE_STEPS = (1.0, 2.0, 5.0)
+"""Automatic scales, times a power of ten, so that back ends of one job get the same scale."""
 ROUNDING = 1e-9
-"""Share by which a scale may miss what is needed: the last bits of a division."""
+"""Relative tolerance of a scale."""
+WAKE_LATENCY = 3e-4
+"""Seconds by which a sleep may end late; they are spent in a busy loop."""
+CACHED_DRAFTS = 1 << 14
+"""Cached draft times: most drafts have the sizes of an earlier step's."""
 
-LATE_WAKING = 3e-4
-"""Seconds by which a sleep may end late; that long is waited awake."""
 
+@dataclass(frozen=True)
+class EmulationSettings:
+    """A cost table from ``file``, stretched by ``scale``; None = as little as this machine permits."""
 
-DRAFTS_KEPT = 1 << 14
-"""Drafts of which the seconds are kept: most are as those of a step before, and a simulation asks at every step."""
+    file: Path
+    costs: CostTable
+    scale: float | None
+
+    @classmethod
+    def parse(cls, options: Any, *, drafts: bool) -> EmulationSettings:
+        """From options of a back end with ``emulate``; ``drafts``: the method drafts. Raises UserError with the key."""
+        file = Path(options.emulate)
+        costs = read(file, key="emulate")
+        if drafts and costs.draft is None:
+            raise UserError(f"{file} has no draft costs, and this method drafts: name another table", key="emulate")
+        return cls(file, costs, None if options.emulate_scale == AUTO else options.emulate_scale)
+
+    def identity(self, digests: FileDigests) -> dict[str, Any]:
+        return {"table": digests.file(self.file), "scale": AUTO if self.scale is None else self.scale}
+
+    def start(self, target: Target, drafter: Drafter, memory: int | None) -> Emulation:
+        """The emulation for an engine. Measures this machine first if no scale is given."""
+        from ianvs_specdec.targets.profiling import profile
+
+        scale = self.scale
+        if scale is None:
+            scale = scale_for(self.costs, profile(target, drafter, MEASURING, memory=memory), MAX_BATCH_SIZE)
+        return Emulation(self.costs, scale)
 
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds, from any moment on."""
+        """Seconds since an arbitrary moment."""
 
     def until(self, moment: float) -> None:
-        """Return at ``moment``, or at once where it has passed."""
+        """Sleep until ``moment``, not at all if it has passed."""
 
 
 class WallClock:
@@ -49,27 +85,27 @@ class WallClock:
         return time.perf_counter()
 
     def until(self, moment: float) -> None:
-        pause = moment - time.perf_counter() - LATE_WAKING
+        pause = moment - time.perf_counter() - WAKE_LATENCY
         if pause > 0:
             time.sleep(pause)
         while time.perf_counter() < moment:
             pass
 
 
-class Emulation(Meter):
-    """Stretches drafts and steps to ``scale`` times the seconds that ``costs`` has for them.
+class Emulation(StepTimer):
+    """Stretches drafts and steps to ``scale`` times the seconds in ``costs``.
 
-    What the engine does between its steps, such as putting out tokens, is within the next one's time. A step for which
-    this machine needs longer than that has ``overrun``, and the times after it count from its end.
+    Work between steps, such as emitting tokens, counts towards the next one. A step that takes longer on this machine
+    is an overrun, and later times count from its end.
     """
 
     def __init__(self, costs: CostTable, scale: float = 1.0, clock: Clock | None = None) -> None:
         self.costs, self.scale = costs, scale
         self.steps = self.overruns = 0
         self.late = 0.0
-        """Seconds that steps took longer than they should have, in all."""
+        """Total seconds of overruns."""
         self._clock: Clock = clock or WallClock()
-        self._draft_seconds = lru_cache(DRAFTS_KEPT)(costs.draft_seconds)
+        self._draft_seconds = lru_cache(CACHED_DRAFTS)(costs.draft_seconds)
         self._at = 0.0
         self._idle = True
         self._overran = False
@@ -79,7 +115,7 @@ class Emulation(Meter):
         return {"machine": costs.machine, "model": costs.model, "method": costs.method, "scale": self.scale}
 
     def progress(self) -> Mapping[str, Any]:
-        """``describe``, and how many steps there were and how many of them overran."""
+        """``describe`` with the numbers of steps and overruns."""
         return {**self.describe(), "steps": self.steps, "overruns": self.overruns}
 
     def begin(self) -> None:
@@ -89,9 +125,9 @@ class Emulation(Meter):
         self._overran = False
 
     def add(self, phase: str, seconds: float, batch: Batch) -> None:
-        if phase == "draft" and batch.asked:
-            sizes = tuple([request.drafted for request in batch.asked])
-            behind = sum([request.stats.unread_tokens for request in batch.asked])
+        if phase == "draft" and batch.drafted:
+            sizes = tuple([request.drafted for request in batch.drafted])
+            behind = sum([request.stats.unread_tokens for request in batch.drafted])
             self.draft = self._hold(self._draft_seconds(sizes, behind))
         elif phase == "compute" and batch.outputs:
             prompts = sum([request.stats.context_tokens for request in batch.reading])
@@ -109,16 +145,15 @@ class Emulation(Meter):
     def end(self, busy: bool) -> None:
         self._idle = not busy
 
-    def tell(self) -> None:
+    def log_overruns(self) -> None:
         if self.overruns:
             log.warning(
-                "emulation: %d of %d steps took longer than %s would, times the scale of %g, by %.3g s in all: "
-                "set a larger scale",
+                "emulation: %d of %d steps took longer than on %s at scale %g, by %.3g s in all: set a larger scale",
                 *(self.overruns, self.steps, self.costs.machine or "the table's machine", self.scale, self.late),
             )
 
     def _hold(self, seconds: float) -> float:
-        """Wait until ``seconds`` of the table have passed. Returns those that count."""
+        """Wait until ``seconds`` of the table have passed since the last call. Returns the seconds that count."""
         due, now = self._at + seconds * self.scale, self._clock.now()
         if now > due:
             self._overran = True
@@ -131,8 +166,8 @@ class Emulation(Meter):
 
 
 def scale_for(costs: CostTable, own: CostTable, at_once: int) -> float:
-    """By what to stretch ``costs`` so that a machine with the costs ``own`` is faster at all points of the table that
-    steps of ``at_once`` requests can reach; at least 1."""
+    """The smallest scale, at least 1, at which a machine with costs ``own`` is faster than ``costs`` at every point
+    that steps of ``at_once`` requests can reach."""
     most = at_once * (1 + costs.largest_draft)
     # Between the knots of both tables the ratio of two lines has no maximum.
     rows = {min(knot, most) for knot in (*costs.step.first, *own.step.first, at_once) if knot}
@@ -150,9 +185,9 @@ def scale_for(costs: CostTable, own: CostTable, at_once: int) -> float:
             ratios.append(_ratio(own.draft_seconds(drafts), costs.draft_seconds(drafts)))
     needed = MARGIN * max(ratios)
     power = 10.0 ** math.floor(math.log10(needed))
-    return next(power * step for step in (*STEPS_OF_SCALE, 10.0) if power * step >= needed * (1 - ROUNDING))
+    return next(power * step for step in (*SCALE_STEPS, 10.0) if power * step >= needed * (1 - ROUNDING))
 
 
 def _ratio(own: float, theirs: float) -> float:
-    """0 for a step without time in the table, which cannot be stretched."""
+    """0 for a step that takes no time in the table: it cannot be stretched."""
     return own / theirs if theirs > 0 else 0.0

@@ -1,4 +1,4 @@
-"""The peer: transformers' own ``generate``, with times and tokens counted as for our engine."""
+"""``generate`` of transformers, for comparison, with the same times and counts as our engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.backends.local import LocalLLM
 from ianvs_specdec.backends.prompts import TextOutput
-from ianvs_specdec.backends.quantization import own
+from ianvs_specdec.backends.quantization import built_in
 from ianvs_specdec.common.types import Hints, Sampling, Trace
 from ianvs_specdec.models.rotary import window_of
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class HuggingfaceLLM(LocalLLM):
-    """``model.generate`` one token at a time."""
+    """``model.generate`` without drafts."""
 
     backend: ClassVar[str] = "huggingface"
     method = "generate"
@@ -25,11 +25,11 @@ class HuggingfaceLLM(LocalLLM):
     def _prepare(self) -> None:
         from transformers import GenerationConfig
 
-        if (rounded := own(self.quantization)) is not None:
+        if (rounded := built_in(self.quantization)) is not None:
             from ianvs_specdec.targets.registry import quantize
 
             quantize(self._model, rounded)
-        # A model folder may carry its own sampling settings, which generate would mix into the ones asked for.
+        # generate would merge the model's own sampling defaults into the request's.
         self._model.generation_config = GenerationConfig()
 
     def _decode(
@@ -73,10 +73,10 @@ class HuggingfaceLLM(LocalLLM):
         return "transformers generate"
 
     def _weights_memory(self) -> int:
-        from ianvs_specdec.engine.memory import held
+        from ianvs_specdec.engine.memory import tensor_bytes
         from ianvs_specdec.targets.huggingface import weights_of
 
-        return held(weights_of(self._model))
+        return tensor_bytes(weights_of(self._model))
 
     def _room(self, prompt_ids: list[int], sampling: Sampling) -> int:
         window = window_of(self._model.config.get_text_config())
@@ -84,7 +84,7 @@ class HuggingfaceLLM(LocalLLM):
 
 
 class _Watcher:
-    """Streamer and stopping criterion for ``generate``: notes when each token arrived, ends at a stop string."""
+    """Streamer and stopping criterion of ``generate``: records the time of each token, stops at stop strings."""
 
     def __init__(self, prompt_tokens: int, output: TextOutput, confidence: Confidence | None) -> None:
         self.ids: list[int] = []
@@ -97,7 +97,7 @@ class _Watcher:
         self._logits: Any = None
 
     def computed(self, model: Any, inputs: Any, output: Any) -> None:
-        """Called after each forward of the model, before ``generate`` changes its logits."""
+        """Forward hook: keep the logits before ``generate`` modifies them."""
         self._logits = output.logits[0, -1:]
 
     def put(self, value: Any) -> None:
@@ -113,7 +113,7 @@ class _Watcher:
             self._output.emit(ids)
 
     def end(self) -> None:
-        """Part of the streamer interface; everything has been noted in ``put``."""
+        """Part of the streamer interface."""
 
     def stopped(self, input_ids: Any, scores: Any, **_: Any) -> Any:
         import torch

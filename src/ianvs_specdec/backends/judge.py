@@ -1,7 +1,6 @@
-"""Scorer ``judge``: a language model rates the answers from 1 to 10, as MT-Bench does it.
+"""Scorer ``judge``: a language model behind an API rates answers from 1 to 10, as in MT-Bench.
 
-The judge is asked through an API with an OpenAI-compatible protocol. Within a job every judgment is kept in the journal
-beside the answers, with the prompts that it was asked by and the rule that rates it, so that nothing is judged twice.
+Judgments of a job are in its journal, with their prompts and rule, so that nothing is judged twice.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pydantic import Field
 from ianvs_specdec.backends.api.backend import APIBasedLLM
 from ianvs_specdec.benchmarks.judge_prompts import SHIPPED, PromptSet, conversations, rating, read_prompts, rule
 from ianvs_specdec.common.errors import AnswerError, UserError, warn_once
-from ianvs_specdec.common.settings import Count, Settings, Text, build
+from ianvs_specdec.common.settings import Count, Settings, Text, validated
 from ianvs_specdec.common.types import Message, Sampling
 from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.identity import FileDigests, digest
@@ -29,21 +28,21 @@ from ianvs_specdec.records.journal import Journal
 log = logging.getLogger(__name__)
 
 Pairs = Sequence[tuple[Sequence[str], Any]]
-"""Of each query the answers of all turns and the row's answer."""
+"""Of each query: the answers of all turns, and the row's answer."""
 
 SIDE = "judge"
-GIVE_UP = 5
-"""Judgments that fail before any succeeds: then the judge is not there, and the others are not asked for."""
+MAX_FIRST_FAILURES = 5
+"""Failures before the first success after which the judge counts as unavailable."""
 
-SHOWN = 120
-"""Characters of a judgment that a message shows."""
+MAX_SHOWN = 120
+"""Characters of a judgment in messages."""
 
 _OWN_OPTIONS = ("base_url", "key_env", "timeout", "deadline", "retries", "retry_budget", "rate")
-"""Settings that are the API's own, there with the beginning ``api_`` in place of ``judge_``."""
+"""Settings of the API back end, there with the prefix ``api_``."""
 
 
 class JudgeSettings(Settings):
-    """The hyperparameters ``judge_...``; None = what the API back end does without them."""
+    """The hyperparameters ``judge_...``; None = the default of the API back end."""
 
     model: Text = Field(description="the name that the judge's server knows")
     base_url: Text | None = Field(None, description="as api_base_url")
@@ -63,26 +62,24 @@ class JudgeSettings(Settings):
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self | None:  # type: ignore[override]
-        """From hyperparameters, others among them; None if no judge is named. Asks nobody. Raises UserError with the
-        ``key`` at fault.
-        """
+        """From all hyperparameters; None without ``judge_model``. No requests. Raises UserError with the ``key``."""
         given = {name.removeprefix("judge_"): value for name in cls.names() if (value := values.get(name)) is not None}
         if "model" not in given:
             if given:
                 key = f"judge_{next(iter(given))}"
-                raise UserError(f"{key} is set, but no judge_model: which model is to judge?", key=key)
+                raise UserError(f"{key} is set without judge_model, the model that judges", key=key)
             return None
         try:
-            settings = build(cls, given)
+            settings = validated(cls, given)
         except UserError as error:
             raise UserError(f"judge_{error}", key=f"judge_{error.key}") from error
         if lack := settings.llm().unready():
-            warn_once(f"{_as_judge(lack)}. Until then, only judgments that the journal has can be had")
+            warn_once(f"{_as_judge(lack)}. Until then, only judgments in the journal are available")
         settings.prompt_set()
         return settings
 
     def prompt_set(self) -> PromptSet:
-        """What the judge is asked by. Raises UserError where the file cannot be used."""
+        """The judge's prompts. Raises UserError for an invalid file."""
         try:
             return read_prompts(Path(self.prompts) if self.prompts else SHIPPED)
         except UserError as error:
@@ -101,18 +98,19 @@ class JudgeSettings(Settings):
 
 
 def judge(answers: Sequence[str], gold: Any) -> float | None:
-    """Mean of the judge's ratings, 1 to 10, of the turns; None without a judge, or if a turn has no rating.
+    """Mean rating of the turns, 1 to 10; None without a judge, or if a turn has no rating.
 
-    ``gold`` is the row's answer as the dataset processor completes it: ``question`` (the turns), ``references`` (none
-    or one for each turn), ``group``, and ``judge``, the settings as JSON.
+    ``gold``, from the dataset processor, has ``question`` (the turns), ``references`` (none or one per turn), ``group``
+    and ``judge``, the settings as JSON.
     """
     (found,) = _verdicts([(answers, gold)])
     return found.score
 
 
 def judge_all(pairs: Pairs) -> list[float | None]:
-    """``judge`` of all queries of a test case, many at a time. What could not be rated is told in one warning; raises
-    UserError if nothing could.
+    """``judge`` of all queries of a test case, concurrently. Logs a warning about missing ratings.
+
+    Raises UserError if all are missing.
     """
     found = _verdicts(pairs)
     asked = [verdict for verdict in found if verdict.problems or verdict.score is not None]
@@ -128,8 +126,8 @@ def judge_all(pairs: Pairs) -> list[float | None]:
     return [verdict.score for verdict in found]
 
 
-def kept_ratings(pairs: Pairs) -> list[list[float | None]]:
-    """The ratings of each query's turns that the journal has. Nobody is asked. Empty for a query without a judge."""
+def stored_ratings(pairs: Pairs) -> list[list[float | None]]:
+    """The journal's ratings of each query's turns, without requests. Empty for a query without a judge."""
     panel, asked = _Panel.of(pairs)
     if panel is None:
         return [[] for _ in pairs]
@@ -140,14 +138,14 @@ def kept_ratings(pairs: Pairs) -> list[list[float | None]]:
 
 @dataclass(frozen=True)
 class JudgedQuery:
-    """A query's score, and why it has none."""
+    """A query's score, or the reasons why it has none."""
 
     score: float | None = None
     problems: tuple[str, ...] = ()
 
 
 class _Panel:
-    """A judge with its prompts and the journal of the job, where there is one."""
+    """A judge with its prompts and, in a job, the journal."""
 
     def __init__(self, settings: JudgeSettings) -> None:
         self._settings = settings
@@ -164,9 +162,7 @@ class _Panel:
 
     @classmethod
     def of(cls, pairs: Pairs) -> tuple[_Panel | None, list[list[list[Message]]]]:
-        """The judge of these queries, and what it is asked about each, turn by turn: nothing where the query names no
-        judge or has not all its answers.
-        """
+        """The judge of these queries, and the chats to judge each turn: none for a query without judge or answers."""
         ready = [_has_judge(gold) and len(answers) == len(gold["question"]) for answers, gold in pairs]
         settings = {JudgeSettings(**gold["judge"]) for (_, gold), yes in zip(pairs, ready, strict=True) if yes}
         if len(settings) > 1:
@@ -180,9 +176,10 @@ class _Panel:
         ]
 
     def judgments(self, asked: Iterable[list[Message]], *, ask: bool = True) -> dict[str, str | AnswerError]:
-        """The text of each judgment, or why there is none, by the digest of what is asked. The journal's first; no
-        connection is made if it has them all, or without ``ask``. One of an earlier run that holds no rating is asked
-        for anew, and kept where there is no other.
+        """Text of each judgment, or its error, by the digest of its chat.
+
+        Judgments in the journal are used; others are requested if ``ask``. One of an earlier run without a rating is
+        requested again.
         """
         found: dict[str, str | AnswerError] = {}
         missing: dict[str, list[Message]] = {}
@@ -199,12 +196,12 @@ class _Panel:
         except UserError as error:
             if missing.keys() - found.keys():
                 raise
-            log.warning("%d judgments without a rating could not be asked for anew: %s", len(missing), _as_judge(error))
+            log.warning("%d judgments without a rating could not be repeated: %s", len(missing), _as_judge(error))
             return found
         finally:
             self._llm.close()
             if self._journal is not None:
-                self._journal.rest()
+                self._journal.release()
         return found | {key: new for key, new in asked_for.items() if isinstance(new, str) or key not in found}
 
     def _ask_all(self, missing: Mapping[str, list[Message]]) -> dict[str, str | AnswerError]:
@@ -223,15 +220,15 @@ class _Panel:
                 except AnswerError as error:
                     found[futures[future]] = error
                     none = all(isinstance(judgment, AnswerError) for judgment in found.values())
-                    if none and len(found) == min(GIVE_UP, len(missing)):
+                    if none and len(found) == min(MAX_FIRST_FAILURES, len(missing)):
                         raise
         except (AnswerError, KeyboardInterrupt):
-            # A judge that is not there is not waited for, nor does who wants an end wait for one that hangs.
+            # Do not wait for an unavailable judge, or after Ctrl-C.
             pool.shutdown(wait=False, cancel_futures=True)
             self._llm.close()
             raise
         finally:
-            # Other judgments under way are waited for: they are paid for, and the journal keeps them.
+            # Wait for requests in flight: they are paid for, and the journal stores them.
             pool.shutdown(cancel_futures=True)
         return found
 
@@ -271,22 +268,22 @@ def _verdict(judgments: Sequence[str | AnswerError], official: bool) -> JudgedQu
     ratings, problems = [], []
     for judgment in judgments:
         if isinstance(judgment, AnswerError):
-            problems.append(_in_its_words(str(judgment)))
+            problems.append(_renamed(str(judgment)))
         elif (found := rating(judgment, official)) is not None:
             ratings.append(found)
         else:
-            text = judgment if len(judgment) <= SHOWN else f"...{judgment[-SHOWN:]}"
+            text = judgment if len(judgment) <= MAX_SHOWN else f"...{judgment[-MAX_SHOWN:]}"
             problems.append(f"expected a rating from 1 to 10 such as [[5]], got {text!r}")
     return JudgedQuery(sum(ratings) / len(ratings) if ratings and not problems else None, tuple(problems))
 
 
 def _as_judge(error: UserError) -> UserError:
-    """The API's error in terms of the judge's settings."""
+    """The API's error with the names of the judge's settings."""
     names = {f"api_{name}": f"judge_{name}" for name in _OWN_OPTIONS}
-    return UserError(f"the judge: {_in_its_words(str(error))}", key=names.get(str(error.key), error.key))
+    return UserError(f"the judge: {_renamed(str(error))}", key=names.get(str(error.key), error.key))
 
 
-def _in_its_words(message: str) -> str:
+def _renamed(message: str) -> str:
     for name in _OWN_OPTIONS:
         message = message.replace(f"api_{name}", f"judge_{name}")
     return message

@@ -1,4 +1,4 @@
-"""Models that run in this process: a Hugging Face folder, loaded, warmed up and asked."""
+"""Back ends that tokenize prompts in this process, and models in Hugging Face format that run in it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ianvs_specdec.backends.base import NO_HINTS, Asked, DType, OnChunk, Threads, Truncate
-from ianvs_specdec.backends.loaded import LoadedLLM
+from ianvs_specdec.backends.base import LLM, NO_HINTS, DType, OnChunk, PromptInput, Threads, Truncate
 from ianvs_specdec.backends.prompts import (
     Chat,
     TextOutput,
@@ -23,21 +22,22 @@ from ianvs_specdec.backends.prompts import (
     model_folder,
     vocabulary_of,
 )
-from ianvs_specdec.backends.quantization import Quantization, arguments
+from ianvs_specdec.backends.quantization import Quantization, loading_arguments
 from ianvs_specdec.backends.top_logprobs import letters_of
-from ianvs_specdec.common.errors import not_installed, packages
+from ianvs_specdec.common.errors import UserError, missing_package_error, optional_import
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Completion, Hints, Sampling, Trace
 from ianvs_specdec.models import loading
-from ianvs_specdec.models.layout import check_model, check_tokenizer
 from ianvs_specdec.models.rotary import window_of
+from ianvs_specdec.models.validation import check_model, check_tokenizer
 from ianvs_specdec.records.identity import FileDigests
 
 WARM_UP = Sampling(max_tokens=8)
+WARM_UP_CHAT: PromptInput = [{"role": "user", "content": "1 2 3 1 2 3"}]
 
 
 def instructions() -> dict[str, str]:
-    """The instruction set that torch computes with, and the highest that oneDNN is permitted, if that is limited."""
+    """The instruction set that torch uses, and the limit of oneDNN's, if it is limited."""
     import torch
 
     limits = [os.environ[name] for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA") if os.environ.get(name)]
@@ -45,27 +45,68 @@ def instructions() -> dict[str, str]:
     return {"instructions": torch.backends.cpu.get_cpu_capability(), **limit}
 
 
-class LocalOptions(Settings):
-    """What all back ends have that load a model in this process."""
+class TokenizingLLM(LLM):
+    """A back end that tokenizes prompts in this process, and loads its model with the first request."""
 
-    dtype: DType = Field("auto", description="the type of the weights; auto = the one that they are stored in")
+    scores: ClassVar[bool] = False
+    """Whether ``Hints.top`` and ``Hints.scored`` add to ``Trace.confidence``."""
+
+    truncate_prompts: bool
+    """See ``prompts.Chat``."""
+
+    _chat: Chat | None = None
+
+    def generate(
+        self, messages: PromptInput, sampling: Sampling, on_chunk: OnChunk | None = None, hints: Hints = NO_HINTS
+    ) -> Completion:
+        self.check(sampling)
+        self.load()
+        # A loaded model may know more about its hardware.
+        self.check(sampling)
+        # Truncated tokens would have no scores.
+        truncate = self.truncate_prompts and not hints.scored
+        return self._answer(messages, sampling, on_chunk, hints, truncate=truncate)
+
+    @property
+    def chat(self) -> Chat:
+        """The tokenizer of the loaded model."""
+        assert self._chat is not None
+        return self._chat
+
+    @abstractmethod
+    def _answer(
+        self, asked: PromptInput, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+    ) -> Completion:
+        """``generate`` with a loaded model. ``truncate``: truncate a prompt that exceeds the window."""
+
+
+def require_tokenizer(llm: LLM) -> TokenizingLLM:
+    """Return ``llm``. Raises UserError if the back end does not tokenize prompts in this process."""
+    if not isinstance(llm, TokenizingLLM):
+        raise UserError(f"the back end {llm.backend} takes chats only: ask /v1/chat/completions", key="backend")
+    return llm
+
+
+class LocalOptions(Settings):
+    """Options of all back ends that load a model in this process."""
+
+    dtype: DType = Field("auto", description="the type of the weights; auto = as stored")
     device: Text = Field("auto", description="cpu, cuda, cuda:1, mps; auto = the first accelerator, else the CPU")
     threads: Threads | None = None
     quantization: Quantization | None = Field(None, description="round the weights to few bits")
     truncate_prompts: Truncate = False
 
 
-class LocalLLM(LoadedLLM):
-    """A causal LM in Hugging Face format, run by transformers or by our engine. How a chat becomes a prompt, and what
-    happens to one that is too long, is said in ``prompts.Chat``."""
+class LocalLLM(TokenizingLLM):
+    """A causal LM in Hugging Face format, run by transformers or by our engine. Prompts: see ``prompts.Chat``."""
 
     local: ClassVar[bool] = True
     letters: ClassVar[bool] = True
     method: str
-    """How the back end decodes, as recorded with each answer."""
+    """The decoding method, as recorded with each answer."""
 
     engine: str = "auto"
-    """What computes in our engine, by which the baseline is decoded; one of ``ENGINES``."""
+    """The engine of the baseline, one of ``ENGINES``."""
 
     Options: ClassVar[type[Settings]] = LocalOptions
 
@@ -106,7 +147,7 @@ class LocalLLM(LoadedLLM):
         return {**self.identity(digests), **own, **self.computed_by()}
 
     def computed_by(self) -> dict[str, str]:
-        """How the journal's key names what computes in our engine: on a GPU it is torch, whatever was asked for."""
+        """The engine in journal keys. On a GPU it is always torch."""
         return {} if self.device_name.startswith(("cuda", "mps")) else {"engine": self.engine}
 
     def check_files(self) -> None:
@@ -122,11 +163,10 @@ class LocalLLM(LoadedLLM):
             try:
                 self._load()
             except BaseException:
-                # Half a model is none.
                 self.close()
                 raise
 
-    @packages()
+    @optional_import()
     def _load(self) -> None:
         folder = model_folder(self.model)
         import torch
@@ -135,7 +175,7 @@ class LocalLLM(LoadedLLM):
         what = f"the model {self.model}"
         self._check_device()
         self._default_threads = self._default_threads or torch.get_num_threads()
-        placed = arguments(self.quantization, folder, self._device())
+        placed = loading_arguments(self.quantization, folder, self._device())
         dtype = self.options.dtype if self.options.dtype == "auto" else getattr(torch, self.options.dtype)
         model = loading.load(loading.CAUSAL, folder, what=what, key="model", dtype=dtype, **placed)
         try:
@@ -144,7 +184,7 @@ class LocalLLM(LoadedLLM):
             what = f"the tokenizer of {self.model}"
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:
-            raise not_installed(error) or loading.refusal(what, error, "model") from error
+            raise missing_package_error(error) or loading.loading_error(what, error, "model") from error
         window = window_of(model.config.get_text_config())
         self._chat, self._model = Chat(tokenizer, window, vocabulary_of(model.config)), model
         self._eos_ids = end_ids(model.generation_config, tokenizer)
@@ -153,8 +193,7 @@ class LocalLLM(LoadedLLM):
         self._held = self._weights_memory()
 
     def _warm_up(self) -> None:
-        # Into whatever window.
-        self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
+        self._answer(WARM_UP_CHAT, WARM_UP, None, NO_HINTS, truncate=True)
 
     def _check_device(self) -> None:
         if self.device_name != "auto":
@@ -171,17 +210,17 @@ class LocalLLM(LoadedLLM):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """What the back end needs once the model is there."""
+        """Set up what decodes with the loaded model."""
 
     @abstractmethod
     def _decode(
         self, prompt_ids: list[int], sampling: Sampling, output: TextOutput, prediction: list[int], hints: Hints
     ) -> tuple[list[int], str, Trace]:
-        """Output ids with the one that ended the output, finish reason, trace from the call on."""
+        """Return output ids (the end token included), finish reason and trace."""
 
     def _answer(
         self,
-        asked: Asked,
+        asked: PromptInput,
         sampling: Sampling,
         on_chunk: OnChunk | None,
         hints: Hints,
@@ -190,15 +229,13 @@ class LocalLLM(LoadedLLM):
         most: int | None = None,
         begun: Sequence[int] = (),
     ) -> Completion:
-        """As there. ``most``: the tokens after which to leave off; ``begun``: those that the answer has already."""
+        """``most``: stop after this many tokens. ``begun``: the first tokens of the answer."""
         started = time.perf_counter()
         prompt_ids, truncated = self._prompt(asked, sampling, hints, truncate=truncate)
         chat = self.chat
         prediction = chat.ids(hints.prediction)
         output = TextOutput(chat, sampling, on_chunk, begun)
-        # What is continued as it is opens no thoughts.
-        if isinstance(asked, list):
-            output.follow(prompt_ids)
+        output.begin(asked, prompt_ids)
         offset = time.perf_counter() - started
         prompt_ids = [*prompt_ids, *begun]
         ids, finish_reason, trace = list(begun), "length", Trace()
@@ -207,34 +244,33 @@ class LocalLLM(LoadedLLM):
             rest, finish_reason, trace = self._decode(prompt_ids, left, output, prediction, hints)
             ids += rest
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
-        text = output.finish(ids)
-        output.tell(ids, text, trace, sampling.logprobs)
+        text = output.finish(ids, trace, logprobs=sampling.logprobs)
         if sampling.logprobs:
             trace.letters, trace.first = letters_of((chat.text([i]), value) for i, value in trace.first), []
             trace.top = [[(chat.piece(int(i)), value) for i, value in token] for token in trace.top]
         return Completion(text, ids, len(prompt_ids), len(ids), finish_reason, trace, truncated)
 
     def _prompt(
-        self, asked: Asked, sampling: Sampling, hints: Hints = NO_HINTS, *, truncate: bool
+        self, asked: PromptInput, sampling: Sampling, hints: Hints = NO_HINTS, *, truncate: bool
     ) -> tuple[list[int], int]:
-        """As ``Chat.prompt``, and this thread computes with the model's threads."""
+        """As ``Chat.prompt``. Sets the number of torch threads of this Python thread."""
         self._set_threads()
         return self.chat.prompt(asked, sampling, hints, truncate=truncate)
 
     def _set_threads(self) -> None:
-        """Of this thread: torch keeps the number for each."""
+        # torch has one number per Python thread.
         import torch
 
-        if torch.get_num_threads() != (wanted := self.options.threads or self._default_threads):
-            torch.set_num_threads(wanted)
+        if torch.get_num_threads() != (threads := self.options.threads or self._default_threads):
+            torch.set_num_threads(threads)
 
     def memory(self) -> int | None:
-        """Bytes of the weights as they lie in memory, each once, packed copies and what drafts included."""
+        """Bytes of the weights in memory, including packed copies and the drafter; shared tensors count once."""
         return None if self._model is None else self._held
 
     @abstractmethod
     def _weights_memory(self) -> int:
-        """Bytes of the weights of the model and of what drafts for it, once something was generated."""
+        """Bytes of the weights of the model and the drafter, after the warm-up."""
 
     def hardware(self) -> Mapping[str, Any]:
         import torch
@@ -255,4 +291,4 @@ class LocalLLM(LoadedLLM):
             torch.cuda.empty_cache()
 
     def _release(self) -> None:
-        """Drop what ``_prepare`` made."""
+        """Undo ``_prepare``."""

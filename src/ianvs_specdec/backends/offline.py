@@ -1,4 +1,4 @@
-"""Many prompts at once from Python, without a server or a job: ``ianvs_specdec.LLM``."""
+"""``ianvs_specdec.LLM``: batched inference from Python, without a server or a job."""
 
 from __future__ import annotations
 
@@ -11,37 +11,40 @@ from typing import Any
 
 from ianvs_specdec import drafters
 from ianvs_specdec.backends.base import NO_HINTS
-from ianvs_specdec.backends.specdec import of_method
+from ianvs_specdec.backends.specdec import engine_backend
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
 
 Prompt = str | Sequence[int]
 
-AT_ONCE = 64
-"""Requests under way; the engine takes no more into one step."""
+MAX_CONCURRENT = 64
+"""As many as the engine puts into one step."""
 GREEDY = Sampling()
 
 
 class LLM:
-    """A model and a drafting method. ``options`` are the keys that the method's back end has in YAML, such as ``head``,
-    ``draft``, ``dtype``, ``threads``, ``quantization``, ``engine``. The model is loaded here.
+    """Loads a model with a drafting method.
 
-    Answers are ``Completion``s, in the order of what was asked: text, token ids, finish reason and the trace.
+    ``options``: the YAML keys of the method's back end, such as ``head``, ``draft``, ``dtype``, ``threads``,
+    ``quantization``, ``engine``. Answers are ``Completion``s with text, token ids, finish reason and trace.
 
-    Raises ``UserError`` for what cannot be loaded, and for an option that does not exist.
+    Raises UserError for a model that cannot be loaded and for unknown options.
     """
 
     def __init__(self, model: str, method: str = "autoregressive", **options: Any) -> None:
-        drafters.method_of(method)  # raises for one that does not exist
-        self._engine = of_method(drafters.resolve(method))(str(model), **options)
+        drafters.method_of(method)  # raises for an unknown one
+        self._engine = engine_backend(drafters.resolve(method))(str(model), **options)
         self._engine.load()
 
     def generate(
         self, prompts: Prompt | Sequence[Prompt], sampling: Sampling = GREEDY, hints: Hints = NO_HINTS
     ) -> list[Completion]:
-        """Continue texts, or lists of token ids, as they are. All are under way at once; prompt i is sampled with the
-        seed plus i. Raises ``AnswerError`` for the first that cannot be answered; the others are ended."""
-        several = [_plain(prompt) for prompt in (prompts if _are_several(prompts) else [prompts])]
-        return _together(self._engine.generate, several, sampling, hints)
+        """Continue texts or lists of token ids without a chat template, concurrently and in order.
+
+        Prompt i is sampled with the seed plus i. Raises AnswerError for the first that cannot be answered; the others
+        are cancelled.
+        """
+        several = [_raw(prompt) for prompt in (prompts if _are_several(prompts) else [prompts])]
+        return _generate_all(self._engine.generate, several, sampling, hints)
 
     def chat(
         self,
@@ -49,20 +52,21 @@ class LLM:
         sampling: Sampling = GREEDY,
         hints: Hints = NO_HINTS,
     ) -> list[Completion]:
-        """As ``generate``, for one chat or several, through the model's chat template. A message is ``{"role": ...,
-        "content": ...}``."""
+        """``generate`` for one or several chats, with the chat template. A message has ``role`` and ``content``."""
         chats: list[Any] = list(messages) if messages and isinstance(messages[0], list) else [messages]
-        return _together(self._engine.generate, chats, sampling, hints)
+        return _generate_all(self._engine.generate, chats, sampling, hints)
 
     def stream(
         self, prompt: Prompt | list[Message], sampling: Sampling = GREEDY, hints: Hints = NO_HINTS
     ) -> Generator[str, None, Completion]:
-        """The pieces of one answer, to a prompt or to a chat, as they become final. The generator's return value is the
-        ``Completion``. Closing it ends the request."""
+        """Yield the text of one answer, to a prompt or a chat, in pieces. The generator returns the ``Completion``.
+
+        Closing the generator cancels the request.
+        """
         pieces: queue.SimpleQueue[str | Completion | Exception] = queue.SimpleQueue()
-        given_up = threading.Event()
-        asked: Any = prompt if _is_chat(prompt) else _plain(prompt)
-        hints = replace(hints, given_up=given_up.is_set)
+        cancelled = threading.Event()
+        asked: Any = prompt if _is_chat(prompt) else _raw(prompt)
+        hints = replace(hints, cancelled=cancelled.is_set)
 
         def _answer() -> None:
             try:
@@ -76,7 +80,7 @@ class LLM:
             while isinstance(piece := pieces.get(), str):
                 yield piece
         finally:
-            given_up.set()
+            cancelled.set()
             thread.join()
         if isinstance(piece, Exception):
             raise piece
@@ -84,7 +88,7 @@ class LLM:
 
     @property
     def target(self) -> str | None:
-        """What computes: ``native``, ``fused`` (our forward in torch) or ``transformers``."""
+        """The engine: ``native``, ``fused`` (our model code in torch) or ``transformers``."""
         return self._engine.target()
 
     def close(self) -> None:
@@ -97,12 +101,12 @@ class LLM:
         self.close()
 
 
-def _together(
+def _generate_all(
     ask: Callable[..., Completion], asked: Sequence[Any], sampling: Sampling, hints: Hints
 ) -> list[Completion]:
-    given_up = threading.Event()
-    hints = replace(hints, given_up=given_up.is_set)
-    with ThreadPoolExecutor(max_workers=min(AT_ONCE, max(1, len(asked)))) as pool:
+    cancelled = threading.Event()
+    hints = replace(hints, cancelled=cancelled.is_set)
+    with ThreadPoolExecutor(max_workers=min(MAX_CONCURRENT, max(1, len(asked)))) as pool:
         answers = [
             pool.submit(ask, each, replace(sampling, seed=sampling.seed + number), hints=hints)
             for number, each in enumerate(asked)
@@ -110,17 +114,17 @@ def _together(
         try:
             return [answer.result() for answer in answers]
         except BaseException:
-            given_up.set()
+            cancelled.set()
             pool.shutdown(cancel_futures=True)
             raise
 
 
 def _are_several(prompts: Any) -> bool:
-    """Whether these are prompts, and not a text or the token ids of one."""
+    """Whether this is a list of prompts, rather than a text or token ids."""
     return not isinstance(prompts, str) and not all(isinstance(each, int) for each in prompts)
 
 
-def _plain(prompt: Any) -> str | tuple[int, ...]:
+def _raw(prompt: Any) -> str | tuple[int, ...]:
     return prompt if isinstance(prompt, str) else tuple(prompt)
 
 

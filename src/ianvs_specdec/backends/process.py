@@ -1,11 +1,10 @@
-"""A worker process in an environment of its own, seen from here: found, started, asked from many threads, and reported
-when it dies.
+"""Worker processes: scripts run by the Python of another environment, in which this package is not installed.
 
-A worker is a script that another Python runs. Nothing of ours is installed there. One JSON object per line goes each
-way. The first line in is ``{"engine": {arguments}}``, the first line out ``{"ready": {what it says of itself}}`` or
-``{"failed": text}``. Then ``{"id": n, "prompt": [ids], "sampling": {arguments}}`` is answered by lines ``{"id": n, ...,
-"finish": null or a reason}``, the last of which has a reason, or by ``{"id": n, "error": text}``. ``{"abort": n}`` ends
-a request. End of input ends the worker. Called with ``--probe``, it writes one line about its packages and ends.
+Both sides write one JSON object per line. The first line in is ``{"engine": {arguments}}``, the first line out
+``{"ready": {facts}}`` or ``{"failed": text}``. A request ``{"id": n, "prompt": [ids], "sampling": {arguments}}`` is
+answered by lines ``{"id": n, ..., "finish": null or a reason}``, of which only the last has a reason, or by
+``{"id": n, "error": text}``. ``{"abort": n}`` ends a request, end of input the worker. With ``--probe`` a worker writes
+one line about its packages and exits.
 """
 
 from __future__ import annotations
@@ -25,21 +24,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ianvs_specdec.backends.child import ChildProcess
-from ianvs_specdec.backends.untrusted import MOST_TOKENS, whole
+from ianvs_specdec.backends.untrusted import MAX_TOKENS, bounded_int
 from ianvs_specdec.common.errors import AnswerError, UserError
 
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 PROBE_SECONDS = 120.0
-"""Seconds to say which packages there are. A cold disk takes some."""
-MOST_MEMORY = 1 << 50
-"""Bytes: a petabyte, more than any machine's."""
+"""Seconds to list packages, from a cold disk."""
+MAX_MEMORY = 1 << 50
+"""Bytes: 1 PiB."""
 
 Message = dict[str, Any]
 
 
 def python_of(value: str | None, key: str, package: str) -> str:
-    """The program that the option ``key`` means: a path, a program's name, or an environment variable that holds one of
-    these; the running Python where it is None. Raises UserError where it means none.
+    """The Python named by option ``key``: a path, a program, or an environment variable with one; None = this Python.
+
+    Raises UserError if there is none.
     """
     name = value or sys.executable
     if VARIABLE.fullmatch(name):
@@ -55,44 +55,34 @@ def python_of(value: str | None, key: str, package: str) -> str:
 
 
 def probe(command: Sequence[str], key: str, package: str) -> Message:
-    """What the worker ``command`` says of the packages in its environment, without importing them. Raises UserError
-    where its Python, which the option ``key`` names, cannot be run.
+    """What the worker ``command`` reports about installed packages, without importing them.
+
+    Raises UserError if its Python, named by option ``key``, cannot be run.
     """
     probing = [*command, "--probe"]
     try:
         done = subprocess.run(probing, capture_output=True, env=environment(), timeout=PROBE_SECONDS, check=True)
         found = json.loads(done.stdout)
         if not isinstance(found, dict):
-            raise ValueError("its worker names no packages")
+            raise ValueError("its worker lists no packages")
     except (OSError, subprocess.SubprocessError, ValueError, RecursionError) as error:
-        message = (
-            f"cannot run {command[0]} ({key}), which is to be the Python of an environment with {package}: {error}"
-        )
-        raise UserError(message, key=key) from error
+        raise UserError(
+            f"cannot run {command[0]} ({key}), the Python of the environment with {package}: {error}", key=key
+        ) from error
     return found
 
 
-def missing(python: str, key: str, package: str, install: str) -> UserError:
-    """The error for an environment without the package; ``install`` is its name on the index."""
-    return UserError(
-        f"there is no {package} in the environment of {python}: install {install} there, or name the Python of an "
-        f"environment that has it under {key}",
-        key=key,
-    )
-
-
 def environment(threads: int | None = None) -> dict[str, str]:
-    """This process's environment without the paths that would bring the packages of one Python into another, and with
-    no way to a hub: model files are here already.
-    """
+    """Environment variables without Python paths of this environment, and with access to hubs disabled."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     kept |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     return kept if threads is None else kept | {"OMP_NUM_THREADS": str(threads)}
 
 
 class WorkerProcess(ChildProcess):
-    """One worker with the given arguments. ``name`` is that of its package, in messages; ``hints`` say what to do about
-    an error whose own text holds the words before them.
+    """A worker with the engine arguments ``arguments``. ``ready`` is what it reported once the model was loaded.
+
+    ``name``: the package, for messages. ``hints``: part of an error's text -> advice.
     """
 
     def __init__(
@@ -100,10 +90,10 @@ class WorkerProcess(ChildProcess):
         name: str,
         command: Sequence[str],
         arguments: Mapping[str, Any],
-        surroundings: Mapping[str, str],
+        variables: Mapping[str, str],
         hints: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(name, command, surroundings)
+        super().__init__(name, command, variables)
         self._hints = hints or {}
         self.ready: Message = {}
         self._numbers = itertools.count(1)
@@ -118,7 +108,7 @@ class WorkerProcess(ChildProcess):
             raise
 
     def _start(self, arguments: Mapping[str, Any]) -> None:
-        """Wait until the model is loaded, then pass answers on as they come."""
+        """Wait until the model is loaded, then start to dispatch answers."""
         self._send({"engine": arguments})
         line = self._output.readline()
         if not line:
@@ -126,20 +116,20 @@ class WorkerProcess(ChildProcess):
         try:
             message: Message = json.loads(line)
             if "failed" in message:
-                reason = self._told(str(message["failed"]))
+                reason = self._with_hint(str(message["failed"]))
                 raise UserError(f"{self.name} cannot load the model: {reason} (its log: {self.log})")
             self.ready = _ready(message["ready"])
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            reason = f"the {self.name} process does not say that it is ready: {error} (its log: {self.log})"
+            reason = f"the {self.name} process does not report that it is ready: {error} (its log: {self.log})"
             raise UserError(reason) from error
         self._reader = threading.Thread(target=self._dispatch, name=f"{self.name}-answers", daemon=True)
         self._reader.start()
 
     def ask(self, prompt: list[int], sampling: Mapping[str, Any], take: Callable[[Message], bool]) -> None:
-        """Call ``take`` with each line that answers a request, until the last.
+        """Send a request and call ``take`` with each line of its answer.
 
-        When it returns False the request is aborted; lines that were under way and a last one still come. Raises
-        AnswerError for a request that the worker does not take, and UserError when the process is gone.
+        If ``take`` returns False the request is aborted; further lines may follow, up to the last one. Raises
+        AnswerError for a request that the worker rejects, and UserError if the process has ended.
         """
         started = time.monotonic()
         number, lines = next(self._numbers), queue.SimpleQueue[Message | None]()
@@ -159,7 +149,7 @@ class WorkerProcess(ChildProcess):
                 if "error" in line:
                     failure = (time.monotonic() - started, "refused")
                     raise AnswerError(
-                        f"{self.name} did not answer the request: {self._told(str(line['error']))}", [failure]
+                        f"{self.name} did not answer the request: {self._with_hint(str(line['error']))}", [failure]
                     )
                 if not take(line) and not finished and not aborted:
                     aborted = True
@@ -185,15 +175,14 @@ class WorkerProcess(ChildProcess):
             raise self._dead("before it was asked") from error
 
     def _dispatch(self) -> None:
-        """Hand each line to the request that it answers, and the end to all of them. Runs in a thread of its own."""
+        """Pass each line to its request, and the end of output to all requests. Runs in its own thread."""
         with self._output as output:
             for line in output:
                 try:
                     message = json.loads(line)
                     number = int(message["id"])
                 except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-                    # The line that the process was writing when it was killed, or of another program: which answer
-                    # is lost is not known, so all requests end.
+                    # Cut off by a kill, or printed by something else: it is unknown which answer is lost.
                     self._garbled = self._process.poll() is None
                     break
                 with self._mutex:
@@ -213,15 +202,14 @@ class WorkerProcess(ChildProcess):
             return UserError(f"the {self.name} process stopped responding {when} (its log: {self.log})")
         return UserError(f"the {self.name} process {end} {when}. The end of its log {self.log}: {self._last_words()}")
 
-    def _told(self, text: str) -> str:
-        """An error of the package, with what to do about it where that is known."""
+    def _with_hint(self, text: str) -> str:
         hints = [hint for part, hint in self._hints.items() if part in text.lower()]
         return f"{text} ({hints[0]})" if hints else text
 
 
-def _ready(told: Message) -> Message:
-    """What a worker says of itself. Raises ValueError, TypeError or KeyError for what cannot be."""
-    for name, most in (("max_model_len", MOST_TOKENS << 10), ("memory", MOST_MEMORY)):
-        if told.get(name) is not None:
-            whole(told[name], name, most)
-    return dict(told)
+def _ready(facts: Message) -> Message:
+    """Check what a worker reports about itself. Raises ValueError, TypeError or KeyError."""
+    for name, most in (("max_model_len", MAX_TOKENS << 10), ("memory", MAX_MEMORY)):
+        if facts.get(name) is not None:
+            bounded_int(facts[name], name, most)
+    return dict(facts)

@@ -1,4 +1,4 @@
-"""Weights in few bits, for models that run in this process."""
+"""Quantization of models that run in this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.json_files import read_object
 
 PACKAGES = {
     "bitsandbytes-int8": "bitsandbytes",
@@ -16,27 +16,27 @@ PACKAGES = {
     "gptq": "gptqmodel",
     "awq": "gptqmodel",
 }
-"""What a quantization needs: to round while the model is loaded, or for checkpoints stored in that format."""
+"""Quantization -> the package that it needs."""
 
 Quantization = Literal["none", "int8", "int4", "bitsandbytes-int8", "bitsandbytes-nf4", "gptq", "awq"]
-Own = Literal["int8", "int4"]
-OWN: tuple[Own, ...] = ("int8", "int4")
+BuiltIn = Literal["int8", "int4"]
+BUILT_IN: tuple[BuiltIn, ...] = ("int8", "int4")
 STORED = ("gptq", "awq")
 
 
-def own(name: str | None) -> Own | None:
-    """The quantization, if it is one of our own."""
-    return next((each for each in OWN if each == name), None)
+def built_in(name: str | None) -> BuiltIn | None:
+    """The quantization if it is one of our own, else None."""
+    return next((each for each in BUILT_IN if each == name), None)
 
 
-def arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:
-    """Further arguments of ``from_pretrained``; such a model is placed on ``device`` by it.
+def loading_arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:
+    """Additional arguments of ``from_pretrained``, which then places the model on ``device``.
 
-    Raises UserError if the package is not installed, or the checkpoint in ``folder`` is not one of that kind.
+    Raises UserError if the package is not installed, or the checkpoint in ``folder`` has another format.
     """
     if name is None:
         return {}
-    if name in OWN:
+    if name in BUILT_IN:
         if device != "cpu":
             message = f"quantization {name} is computed on the CPU, not on {device}"
             instead = "bitsandbytes-int8" if name == "int8" else "bitsandbytes-nf4"
@@ -56,7 +56,7 @@ def arguments(name: str | None, folder: Path, device: str) -> dict[str, Any]:
         return {"device_map": {"": device}}
     from transformers import BitsAndBytesConfig
 
-    # It would warn at every product that activations are rounded, which is what it is for.
+    # It warns at every product that activations are rounded.
     logging.getLogger(package).setLevel(logging.ERROR)
     eight = name == "bitsandbytes-int8"
     settings = BitsAndBytesConfig(load_in_8bit=eight, load_in_4bit=not eight, bnb_4bit_quant_type="nf4")

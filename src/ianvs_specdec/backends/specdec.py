@@ -1,8 +1,4 @@
-"""Our engine: one back end for each drafting method, made from the registry of methods and told apart by the drafter
-only.
-
-``EagleSpecDecLLM`` and all others can be imported from here by name.
-"""
+"""Back ends of our engine, one class per drafting method in ``drafters.METHODS``, such as ``EagleSpecDecLLM``."""
 
 from __future__ import annotations
 
@@ -17,48 +13,51 @@ from pydantic import Field
 
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.backends.base import NO_HINTS
-from ianvs_specdec.backends.emulated import LARGEST_SCALE, Emulated
 from ianvs_specdec.backends.local import LocalLLM, LocalOptions
 from ianvs_specdec.backends.prompts import TextOutput, local_folder
-from ianvs_specdec.backends.quantization import own
+from ianvs_specdec.backends.quantization import built_in
 from ianvs_specdec.common.errors import ContextWindowError
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Completion, Encoding, Hints, Message, Occupancy, Sampling, Trace
-from ianvs_specdec.models.layout import model_sizes, read_config
+from ianvs_specdec.models.validation import model_sizes, read_config
 from ianvs_specdec.records.identity import FileDigests
 
 if TYPE_CHECKING:
     from ianvs_specdec.backends.batcher import Batcher
+    from ianvs_specdec.backends.emulation import Emulation, EmulationSettings
     from ianvs_specdec.engine import Decoded, Drafter, Length, Target
     from ianvs_specdec.engine.costs import CostTable
     from ianvs_specdec.engine.loop import Engine
     from ianvs_specdec.engine.request import Request
 
 
+MAX_SCALE = 1e6
+
+
 @dataclass(frozen=True)
-class Shared:
-    """A model whose requests others make (see ``EngineLLM.shared``)."""
+class SharedEngine:
+    """A loaded model for a caller that creates requests itself (see ``EngineLLM.shared``)."""
 
     target: Target
     drafter: Drafter
     batcher: Batcher
     eos_ids: frozenset[int]
     text: Callable[[list[int]], str]
-    """The text of token ids."""
+    """Decodes token ids."""
 
 
 class EngineOptions(LocalOptions):
-    """What all back ends of our engine have."""
+    """Options of all back ends of our engine."""
 
-    engine: Literal["auto", "native", "torch", "transformers"] = Field("auto", description="what computes")
-    emulate: Text | None = Field(None, description="a cost table, whose machine's speed is emulated")
-    emulate_scale: Literal["auto"] | Annotated[float, Field(gt=0, le=LARGEST_SCALE)] = Field(
-        "auto", description="how much slower than the table; auto = as little as this machine permits"
+    engine: Literal["auto", "native", "torch", "transformers"] = Field("auto", description="what computes the model")
+    emulate: Text | None = Field(None, description="a cost table of the machine to emulate")
+    emulate_scale: Literal["auto"] | Annotated[float, Field(gt=0, le=MAX_SCALE)] = Field(
+        "auto", description="slowdown relative to the table; auto = the smallest that this machine permits"
     )
 
 
 class EngineLLM(LocalLLM):
-    """A model decoded by our loop, with the drafter of ``method``; requests that come together share its steps."""
+    """A model decoded by our loop with the drafter of ``method``. Concurrent requests share steps."""
 
     concurrent: ClassVar[bool] = True
     scores: ClassVar[bool] = True
@@ -69,23 +68,30 @@ class EngineLLM(LocalLLM):
         super().__init__(model, **options)
         self.engine = getattr(self.options, "engine", "auto")
         self.drafting = self._drafting()
-        """The method's options that are set."""
+        """The method's given options."""
         drafters.check(self.method, self.drafting)
         self._length = lengths.create(self.drafting.get("length", drafters.default_length(self.method)))
-        self._emulated = Emulated.parse(self.options, drafts=self.method != "autoregressive")
-        self._emulation: Any = None
+        self._emulated = self._emulation_settings()
+        self._emulation: Emulation | None = None
         self._target: Any = None
         self._drafter: Any = None
         self._batcher: Any = None
         self._ending: Any = None
 
+    def _emulation_settings(self) -> EmulationSettings | None:
+        if getattr(self.options, "emulate", None) is None:
+            return None
+        from ianvs_specdec.backends.emulation import EmulationSettings
+
+        return EmulationSettings.parse(self.options, drafts=self.method != "autoregressive")
+
     def _drafting(self) -> dict[str, Any]:
         own = drafters.METHODS[self.method].options.model_fields
-        return {name: value for name, value in self.options.given().items() if name in own}
+        return {name: value for name, value in self.options.explicit().items() if name in own}
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         emulated = {} if self._emulated is None else {"emulate": self._emulated.identity(digests)}
-        # Contents of files in place of paths.
+        # Digests of files instead of paths.
         options = drafters.replace_files(self.method, self.drafting, digests.path)
         return {**super().identity(digests), "options": options, **self.computed_by(), **emulated}
 
@@ -100,70 +106,71 @@ class EngineLLM(LocalLLM):
 
     def _prepare(self) -> None:
         from ianvs_specdec.engine.loop import Engine
-        from ianvs_specdec.engine.memory import for_sequences
+        from ianvs_specdec.engine.memory import sequence_budget
 
         self._target = self._new_target()
         trees = getattr(self._target, "takes_trees", True)
         self._drafter = drafters.create(self.method, self.drafting, trees=trees)
         self._drafter.prepare(self._target)
-        memory = for_sequences(self._target.device)
+        memory = sequence_budget(self._target.device)
         if self._emulated is not None:
             self._emulation = self._emulated.start(self._target, self._drafter, memory)
-        self._serve(Engine(self._target, self._length, memory, meter=self._emulation))
+        self._serve(Engine(self._target, self._length, memory, timer=self._emulation))
 
     def _new_target(self) -> Target:
-        from ianvs_specdec.targets.registry import target_of
+        from ianvs_specdec.targets.registry import create_target
 
-        return target_of(
+        return create_target(
             self._model,
             consume=True,
-            quantization=own(self.quantization),
+            quantization=built_in(self.quantization),
             engine=self.engine,
         )
 
     def _request(self, scored: bool, prompt_ids: list[int], sampling: Sampling, **options: Any) -> Request:
-        """``scored``: with the log-probabilities of the prompt."""
+        """``scored``: with log-probabilities of the prompt."""
+        from ianvs_specdec.engine.prompts import ScoredPrompt
         from ianvs_specdec.engine.request import Request
-        from ianvs_specdec.engine.scoring import Scored
 
-        kind = Scored if scored else Request
+        kind = ScoredPrompt if scored else Request
         return kind(self._target, self._drafter.fork(), prompt_ids, sampling, **options)
 
     def profile(self, seconds: float) -> CostTable:
-        """What this model's steps and its method's drafts cost here, measured in about ``seconds`` at most, while
-        nothing else is asked."""
-        from ianvs_specdec.engine.memory import for_sequences
+        """Measure the costs of steps and drafts on this machine, in about ``seconds`` at most."""
+        from ianvs_specdec.engine.memory import sequence_budget
         from ianvs_specdec.targets.profiling import profile
 
         self.load()
         self._set_threads()
-        return profile(self._target, self._drafter, seconds, memory=for_sequences(self._target.device))
+        return profile(self._target, self._drafter, seconds, memory=sequence_budget(self._target.device))
 
     def _serve(self, engine: Engine) -> None:
-        """Take requests from now on, which ``engine`` decodes."""
+        """Start to serve requests with ``engine``."""
         from ianvs_specdec.backends.batcher import Batcher
 
         self._batcher = Batcher(engine, self.options.threads or self._default_threads)
-        # Its thread would keep the weights of a model that was never closed.
+        # The thread would keep the weights of a model that is never closed.
         self._ending = weakref.finalize(self, self._batcher.close)
 
-    def shared(self, length: Length, at_once: int) -> Shared:
-        """The loaded model for requests that the caller makes, on an engine of its own in place of the one so far:
-        ``length`` rules it, and ``at_once`` requests share its steps."""
+    def shared(self, length: Length, at_once: int) -> SharedEngine:
+        """The loaded model for the caller's own requests, on a new engine that replaces the current one.
+
+        ``length``: its speculation length; ``at_once``: requests that share a step.
+        """
         from ianvs_specdec.engine.loop import Engine
-        from ianvs_specdec.engine.memory import for_sequences
+        from ianvs_specdec.engine.memory import sequence_budget
 
         self.load()
         assert self._chat is not None
         self._ending()
-        memory = for_sequences(self._target.device)
+        memory = sequence_budget(self._target.device)
         self._serve(Engine(self._target, length, memory, at_once, self._emulation))
-        return Shared(self._target, self._drafter, self._batcher, self._eos_ids, self._chat.text)
+        return SharedEngine(self._target, self._drafter, self._batcher, self._eos_ids, self._chat.text)
 
     def encode(self, messages: list[Message], sampling: Sampling, layers: Sequence[int]) -> Encoding:
         import numpy as np
 
-        from ianvs_specdec.engine.encoding import PromptEncoder
+        from ianvs_specdec.engine.prompts import PromptEncoder
         from ianvs_specdec.engine.request import Request
 
         self.check_encode()
@@ -178,7 +185,7 @@ class EngineLLM(LocalLLM):
 
     @classmethod
     def check_encode(cls) -> None:
-        """Our engine's own targets all tell hidden states."""
+        """All targets of our engine return hidden states."""
 
     def begin(self, messages: list[Message], sampling: Sampling, tokens: int, hints: Hints = NO_HINTS) -> Completion:
         self.load()
@@ -192,7 +199,7 @@ class EngineLLM(LocalLLM):
 
     @classmethod
     def check_resume(cls) -> None:
-        """Our engine continues any output."""
+        """Our engine can continue any output."""
 
     def _decode(
         self, prompt_ids: list[int], sampling: Sampling, output: TextOutput, prediction: list[int], hints: Hints
@@ -208,7 +215,7 @@ class EngineLLM(LocalLLM):
                 rule=self.options.acceptance,
                 prediction=prediction,
                 task=hints.task,
-                given_up=hints.given_up,
+                cancelled=hints.cancelled,
                 top=hints.top,
             )
         )
@@ -239,21 +246,21 @@ class EngineLLM(LocalLLM):
         return True
 
     def _weights_memory(self) -> int:
-        from ianvs_specdec.engine.memory import held
+        from ianvs_specdec.engine.memory import tensor_bytes
 
-        return held(*self._target.weights, *self._drafter.weights(), apart=[self._target])
+        return tensor_bytes(*self._target.weights, *self._drafter.weights(), exclude=[self._target])
 
     def _release(self) -> None:
         if self._ending is not None:
             self._ending()
         if self._emulation is not None:
-            self._emulation.tell()
+            self._emulation.log_overruns()
         self._emulation = self._target = self._drafter = self._batcher = self._ending = None
 
 
 @functools.cache
-def of_method(method: str) -> type[EngineLLM]:
-    """The back end that drafts with ``method``."""
+def engine_backend(method: str) -> type[EngineLLM]:
+    """The class of the back end that drafts with ``method``."""
     entry = drafters.METHODS[method]
     own = type(f"{entry.backend}Options", (EngineOptions, entry.options), {"__module__": __name__})
     about = f"{entry.about[0].upper()}{entry.about[1:]}." if entry.about else f"Drafts of the method {method}."
@@ -264,5 +271,5 @@ def of_method(method: str) -> type[EngineLLM]:
 def __getattr__(name: str) -> Any:
     for method, entry in drafters.METHODS.items():
         if entry.class_name == name:
-            return of_method(method)
+            return engine_backend(method)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

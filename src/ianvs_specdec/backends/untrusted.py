@@ -1,7 +1,4 @@
-"""Numbers from another process: accepted where they are plausible, else rejected by name.
-
-A server is not ours. What it counts goes into leaderboards, and lists are made as long as it says.
-"""
+"""Bounds of numbers from other processes. Servers' counts enter leaderboards and determine the length of lists."""
 
 from __future__ import annotations
 
@@ -9,25 +6,26 @@ import math
 import reprlib
 from typing import Any, NoReturn
 
-MOST_TOKENS = 1 << 20
-"""Tokens of one answer where no limit was asked for: more than any model writes."""
-MOST_DRAFTED = 1 << 16
-"""Tokens that one step drafts or verifies: more than any tree has."""
-LARGEST_ID = (1 << 31) - 1
-LARGEST_LOGPROB = 0.01
-"""A log-probability is 0 at most; in float16 it may seem to be a little more."""
+MAX_TOKENS = 1 << 20
+"""Tokens of an answer without a limit."""
+MAX_DRAFT_TOKENS = 1 << 16
+"""Tokens drafted or verified in one step."""
+MAX_TOKEN_ID = (1 << 31) - 1
+MAX_LOGPROB = 0.01
+"""Log-probabilities are at most 0; float16 rounds some up."""
 
 
 class ImplausibleNumber(ValueError):
-    """A number that cannot be true."""
+    """A number out of bounds."""
 
     KIND = "implausible number"
-    """What such a failure is called in a trace."""
+    """Name of this failure in traces."""
 
 
-def whole(value: Any, what: str, most: int) -> int:
-    """A count from 0 to ``most``. Raises ImplausibleNumber: a text, a fraction and ``true`` are no counts. JSON has one
-    kind of number, and some servers write 5.0.
+def bounded_int(value: Any, what: str, most: int) -> int:
+    """Return ``value`` if it is a whole number from 0 to ``most``, such as 5, or 5.0 as some servers write it.
+
+    Raises ImplausibleNumber.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -36,27 +34,25 @@ def whole(value: Any, what: str, most: int) -> int:
     return value
 
 
-def real(value: Any, what: str, low: float, high: float) -> float:
-    """A number from ``low`` to ``high``. Raises ImplausibleNumber."""
+def bounded_float(value: Any, what: str, low: float, high: float) -> float:
+    """Return ``value`` if it is a number from ``low`` to ``high``. Raises ImplausibleNumber."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
         _refuse(value, f"{what} must be a number from {low:g} to {high:g}")
     return float(value)
 
 
 def logprob(value: Any) -> float:
-    """The log-probability of a token that was drawn. Raises ImplausibleNumber."""
-    return real(value, "the log-probability of a token", -1e9, LARGEST_LOGPROB)
+    """Log-probability of a sampled token. Raises ImplausibleNumber."""
+    return bounded_float(value, "the log-probability of a token", -1e9, MAX_LOGPROB)
 
 
-def alternative(value: Any) -> float:
-    """The log-probability of a token that might have been drawn, or never could: minus infinity."""
-    return real(value, "the log-probability of a likely token", -math.inf, LARGEST_LOGPROB)
+def top_logprob(value: Any) -> float:
+    """Log-probability of a likely token, possibly minus infinity. Raises ImplausibleNumber."""
+    return bounded_float(value, "the log-probability of a likely token", -math.inf, MAX_LOGPROB)
 
 
-def listed(value: Any, what: str, most: int) -> list[Any]:
-    """A list of at most ``most`` entries, empty in place of None. Raises ImplausibleNumber, or TypeError for what is no
-    list.
-    """
+def bounded_list(value: Any, what: str, most: int) -> list[Any]:
+    """Return a list of at most ``most`` entries, empty for None. Raises ImplausibleNumber, or TypeError for no list."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -66,9 +62,9 @@ def listed(value: Any, what: str, most: int) -> list[Any]:
     return value
 
 
-def no_number(text: str) -> NoReturn:
-    """``json.loads`` calls it with NaN, Infinity and -Infinity, which are no JSON."""
-    _refuse(text, "a number must have an end")
+def reject_constant(text: str) -> NoReturn:
+    """Argument ``parse_constant`` of ``json.loads``: NaN and Infinity are not JSON."""
+    _refuse(text, "a number must be finite")
 
 
 def _refuse(value: Any, rule: str) -> NoReturn:

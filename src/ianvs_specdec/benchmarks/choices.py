@@ -1,4 +1,4 @@
-"""Questions with four options, in the formats in which MMLU and CMMLU are handed around, and rows made of them."""
+"""Multiple-choice questions with four options, in the file formats of MMLU and CMMLU."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.benchmarks import shots
+from ianvs_specdec.benchmarks.extraction import FOUR_LETTERS
 from ianvs_specdec.benchmarks.files import File, Row, are_texts, is_text, read_csv_lines, records, required, with_header
-from ianvs_specdec.benchmarks.letters import FOUR
 from ianvs_specdec.benchmarks.scorers import CHOICES
 from ianvs_specdec.benchmarks.source import Inputs
 from ianvs_specdec.common.errors import UserError
 
-_LETTER = {text: letter for index, letter in enumerate(FOUR) for text in (letter, str(index))}
+_LETTER = {text: letter for index, letter in enumerate(FOUR_LETTERS) for text in (letter, str(index))}
 _SPLIT = re.compile(r"(?:c?mmlu[-_])?(?:test|dev|val(?:idation)?)(?:-\d+-of-\d+)?|\d{4}")
 _SUFFIX = re.compile(r"_(?:test|dev|val)$")
 _NAMES = {"question": ("question", "input"), "answer": ("answer", "target")}
@@ -27,7 +27,7 @@ _NAMES = {"question": ("question", "input"), "answer": ("answer", "target")}
 
 @dataclass(frozen=True)
 class ChoiceQuestion:
-    """``answer`` is the letter of the right one of the four ``choices``."""
+    """A question with four ``choices``; ``answer`` is the letter of the right one."""
 
     subject: str
     question: str
@@ -36,12 +36,12 @@ class ChoiceQuestion:
 
     @property
     def options(self) -> str:
-        """The options as both benchmarks write them, each on a line of its own."""
-        return "".join(f"\n{letter}. {choice}" for letter, choice in zip(FOUR, self.choices, strict=True))
+        """The options as both benchmarks write them, one per line."""
+        return "".join(f"\n{letter}. {choice}" for letter, choice in zip(FOUR_LETTERS, self.choices, strict=True))
 
 
 PromptMaker = Callable[[ChoiceQuestion, Sequence[ChoiceQuestion]], str]
-"""The prompt of a question, given worked examples of its subject."""
+"""Builds the prompt of a question with worked examples of its subject."""
 
 
 def read(file: File) -> Iterator[ChoiceQuestion]:
@@ -50,20 +50,21 @@ def read(file: File) -> Iterator[ChoiceQuestion]:
     if not file.name.removesuffix(".gz").endswith(".csv"):
         yield from (_of_record(row, file, where) for where, row in records(file))
         return
-    others = read_csv_lines(file)
-    first = list(itertools.islice(others, 1))
-    lines = itertools.chain(first, others)
+    lines = read_csv_lines(file)
+    first = list(itertools.islice(lines, 1))
+    lines = itertools.chain(first, lines)
     if {name.strip().lower() for _, fields in first for name in fields} & set(_NAMES["question"]):
         yield from (_of_record(row, file, where) for where, row in with_header(file, lines))
         return
     for where, fields in lines:
-        if len(fields) != 2 + len(FOUR):
+        if len(fields) != 2 + len(FOUR_LETTERS):
             raise UserError(f"{where}: expected 6 columns (question, four options, letter), found {len(fields)}")
         yield ChoiceQuestion(subject_of(file), fields[0], tuple(fields[1:5]), _letter(fields[5], where))
 
 
 def subject_of(file: File) -> str:
-    """``anatomy_test.csv``, ``dev/anatomy.csv`` and ``anatomy/test-00000-of-00001.parquet`` are about anatomy."""
+    """The subject in a file's name: anatomy in ``anatomy_test.csv``, ``dev/anatomy.csv`` and
+    ``anatomy/test-00000-of-00001.parquet``."""
     path = Path(str(file))
     names = [path.name.partition(".")[0], *(parent.name for parent in path.parents)]
     name = next((name for name in names if name and not _SPLIT.fullmatch(name)), path.stem)
@@ -84,8 +85,8 @@ def _of_record(row: Row, file: File, where: str) -> ChoiceQuestion:
     if "choices" in row:
         choices = required(row, "choices", are_texts, "a list of four texts", where)
     else:
-        choices = [required(row, letter.lower(), is_text, "a text", where) for letter in FOUR]
-    if len(choices) != len(FOUR):
+        choices = [required(row, letter.lower(), is_text, "a text", where) for letter in FOUR_LETTERS]
+    if len(choices) != len(FOUR_LETTERS):
         raise UserError(f"{where}: 'choices' must hold four options, not {len(choices)}")
     answer = required(row, named["answer"], lambda value: True, "", where)
     return ChoiceQuestion(
@@ -105,12 +106,12 @@ def _letter(answer: Any, where: str) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     shots.add_arguments(parser)
-    what = "what counts: the letter that the answer states (default), or that with the highest probability"
+    what = "scored letter: the one that the answer states (default), or the one with the highest probability"
     parser.add_argument("--scorer", choices=CHOICES, default=CHOICES[0], help=what)
 
 
 def rows(inputs: Inputs, options: argparse.Namespace, prompt: PromptMaker, prefix: str = "") -> list[Row]:
-    """A row for each question: group and id begin with ``prefix`` and are the subject, the id with a number."""
+    """A row for each question. The group is ``prefix`` and the subject, the id the group and a number."""
     worked = shots.examples(inputs, options.shots, read, lambda item: item.subject)
     found, counts = list[Row](), Counter[str]()
     for item in (item for file in inputs.files() for item in read(file)):

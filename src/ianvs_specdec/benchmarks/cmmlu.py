@@ -44,7 +44,7 @@ CATEGORIES = {
     **choices.categories(_FILE, PREFIX),
     "China specific": frozenset(PREFIX + row["subject"] for row in _SUBJECTS if row["china_specific"] == "yes"),
 }
-"""Category -> groups. Those in "China specific" are in one of the others, too."""
+"""Category -> groups. Those in "China specific" are also in another category."""
 
 
 def prompt(item: ChoiceQuestion, worked: Sequence[ChoiceQuestion] = ()) -> str:

@@ -1,4 +1,4 @@
-"""Reading benchmark files record by record, writing Ianvs data files whole or not at all."""
+"""Read benchmark files record by record; write Ianvs data files atomically; checks and argument types."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from ianvs_specdec.benchmarks import tabular
-from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.errors import UserError, optional_import
 from ianvs_specdec.records.identity import write_atomically
 
 File = Path | zipfile.Path
@@ -27,7 +26,7 @@ Parsed = TypeVar("Parsed")
 
 
 def open_text(path: File, errors: str = "strict") -> TextIO:
-    """Open a UTF-8 text file, with or without a byte order mark, compressed if its name ends in ``.gz``."""
+    """Open a UTF-8 text file, with or without byte order mark, gzip-compressed if its name ends in ``.gz``."""
     if not path.is_file():
         raise UserError(f"there is no file {path}")
     if isinstance(path, zipfile.Path):
@@ -37,29 +36,29 @@ def open_text(path: File, errors: str = "strict") -> TextIO:
     return path.open(encoding="utf-8-sig", errors=errors, newline="")
 
 
-def guarded(path: File, lines: Iterable[Parsed]) -> Iterator[tuple[int, Parsed]]:
-    """Number the lines from 1; a file that is not readable UTF-8 text, or not gzip, becomes a UserError."""
+def number_lines(path: File, lines: Iterable[Parsed]) -> Iterator[tuple[int, Parsed]]:
+    """Number the lines from 1. Raises UserError if the file is not UTF-8 text or a damaged archive."""
     number = 0
     try:
         for number, line in enumerate(lines, start=1):
             yield number, line
     except UnicodeDecodeError as error:
-        # It is raised for a whole block of the file, before the lines in it.
+        # Raised for a whole block, before its valid lines.
         raise UserError(f"{path}: cannot be read after line {_readable(path)}: not UTF-8 text ({error})") from error
     except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, csv.Error) as error:
         raise UserError(f"{path}: cannot be read after line {number}: {error}") from error
 
 
 def _readable(path: File) -> int:
-    """The number of the last line before the first that is not UTF-8."""
+    """Number of lines before the first that is not UTF-8."""
     with open_text(path, errors="surrogateescape") as file:
         return next((number for number, line in enumerate(file) if re.search("[\udc80-\udcff]", line)), 0)
 
 
 def read_json_lines(path: File) -> Iterator[tuple[int, Row]]:
-    """Line number (from 1) and object of every line that is not blank. Raises UserError with file and line."""
+    """Line number (from 1) and object of every non-blank line. Raises UserError with file and line."""
     with open_text(path) as file:
-        for number, line in guarded(path, file):
+        for number, line in number_lines(path, file):
             if not line.strip():
                 continue
             try:
@@ -78,15 +77,15 @@ def read_csv_lines(path: File) -> Iterator[tuple[str, list[str]]]:
 
 
 def csv_lines(path: File, text: TextIO) -> Iterator[tuple[str, list[str]]]:
-    """Place (``file:line``) and fields of every line that is not empty."""
+    """Place (``file:line``) and fields of every non-empty line."""
     csv.field_size_limit(sys.maxsize)
     reader = csv.reader(text)
-    yield from ((f"{path}:{reader.line_num}", fields) for _, fields in guarded(path, reader) if fields)
+    yield from ((f"{path}:{reader.line_num}", fields) for _, fields in number_lines(path, reader) if fields)
 
 
 def records(path: File) -> Iterator[tuple[str, Row]]:
-    """Place and content of every record of a file of named fields: JSON lines (``.jsonl``, also ``.gz``), a JSON array
-    (``.json``), CSV with a header, Parquet. Raises UserError with file and line."""
+    """Place and content of every record of a file with named fields: JSON lines (``.jsonl``, ``.jsonl.gz``), a JSON
+    array (``.json``), CSV with a header, Parquet. Raises UserError with file and line."""
     kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
     if kind == "jsonl":
         yield from ((f"{path}:{number}", row) for number, row in read_json_lines(path))
@@ -101,7 +100,7 @@ def records(path: File) -> Iterator[tuple[str, Row]]:
 
 
 def with_header(path: File, lines: Iterator[tuple[str, list[str]]]) -> Iterator[tuple[str, Row]]:
-    """The lines as records, named by the first one; a column of row numbers without a name has the name ``""``."""
+    """The lines as records, named by the first line; an unnamed column of row numbers is named ``""``."""
     header = [name.strip() for name in next(lines, ("", []))[1]]
     if twice := [name for name, times in Counter(header).items() if times > 1 and name]:
         raise UserError(f"{path}: two columns are named {twice[0]!r}: which one is meant?")
@@ -113,7 +112,7 @@ def with_header(path: File, lines: Iterator[tuple[str, list[str]]]) -> Iterator[
 
 def _json_array(path: File) -> Iterator[tuple[str, Row]]:
     with open_text(path) as file:
-        text = "".join(line for _, line in guarded(path, file))
+        text = "".join(line for _, line in number_lines(path, file))
     try:
         rows = json.loads(text)
     except ValueError as error:
@@ -129,12 +128,21 @@ def _json_array(path: File) -> Iterator[tuple[str, Row]]:
 def _parquet(path: File) -> Iterator[tuple[str, Row]]:
     if not path.is_file():
         raise UserError(f"there is no file {path}")
-    place = f"zip://{path.at}::{path.root.filename}" if isinstance(path, zipfile.Path) else str(path)
-    yield from ((f"{path}: row {number}", row) for number, row in enumerate(tabular.parquet(place), start=1))
+    with optional_import():
+        from pyarrow import ArrowException, parquet
+    number = 0
+    try:
+        with path.open("rb") as file:
+            for batch in parquet.ParquetFile(file).iter_batches():
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}: row {number}", row
+    except (ArrowException, OSError) as error:
+        raise UserError(f"{path}: cannot be read after row {number}: {error}") from error
 
 
 def required(row: Row, key: str, ok: Callable[[Any], bool], what: str, where: str) -> Any:
-    """``row[key]``, checked. Raises UserError that says where and what is expected."""
+    """``row[key]``. Raises UserError unless it is there and ``ok``; ``what`` describes valid values."""
     if key not in row:
         raise UserError(f"{where}: the key {key!r} is missing")
     if not ok(row[key]):
@@ -143,7 +151,7 @@ def required(row: Row, key: str, ok: Callable[[Any], bool], what: str, where: st
 
 
 def check(hyperparameters: Mapping[str, Any], names: Iterable[str], ok: Callable[[Any], bool], what: str) -> None:
-    """Raise UserError, with the ``key`` at fault, for the first of these hyperparameters that is set to another."""
+    """Raise UserError with its ``key`` for the first of these hyperparameters that is set and not ``ok``."""
     for name in names:
         value = hyperparameters.get(name)
         if value is not None and not ok(value):
@@ -170,22 +178,22 @@ def is_id(value: Any) -> bool:
     return is_whole(value) or is_text(value)
 
 
-def spread(items: Sequence[Parsed], limit: int | None) -> list[Parsed]:
-    """``limit`` of the items, spread evenly over all of them in order; all without a limit."""
+def sample_evenly(items: Sequence[Parsed], limit: int | None) -> list[Parsed]:
+    """``limit`` items, evenly spaced, in order; all without a limit."""
     if limit is None or limit >= len(items):
         return list(items)
     return [items[index * len(items) // limit] for index in range(limit)]
 
 
 def positive(text: str) -> int:
-    """An argument that is a whole number from 1."""
-    if natural(text) == 0:
+    """Argument type: an integer from 1."""
+    if non_negative(text) == 0:
         raise ValueError(text)
     return int(text)
 
 
-def natural(text: str) -> int:
-    """An argument that is a whole number from 0."""
+def non_negative(text: str) -> int:
+    """Argument type: an integer from 0."""
     number = int(text)
     if number < 0:
         raise ValueError(text)
@@ -195,7 +203,7 @@ def natural(text: str) -> int:
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """Write rows ``{"question": ..., "answer": ...}`` as a data file of Ianvs."""
     if path.suffix != ".jsonl":
-        raise UserError(f"--out must name a .jsonl file, by which Ianvs knows the format; got {path}")
+        raise UserError(f"--out must name a .jsonl file, from which Ianvs takes the format, not {path}")
     if not rows:
         raise UserError("the input holds no questions; nothing was written")
     write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

@@ -1,9 +1,8 @@
 """GSM8K (Cobbe et al. 2021): word problems of grade-school arithmetic, 1,319 in the test set; the answer is a number.
 
-Without examples a question is asked as "Q: ... A: Let's think step by step." (Kojima et al. 2022), with --shots as
-"Question: ... Answer:" after that many worked solutions, the first ones of the training set. A solution ends in "####
-NUMBER", which is what an answer is looked through for first (see the scorer `number`). A model that goes on to further
-questions is stopped by `stop: ["Question:", "Q:"]` in its settings.
+The prompt is "Q: ... A: Let's think step by step." (Kojima et al. 2022), or with --shots "Question: ... Answer:" after
+the first worked solutions of the training set. A solution ends in "#### NUMBER", which the scorer `number` looks for
+first. `stop: ["Question:", "Q:"]` in a model's settings stops it before further questions.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ianvs_specdec.benchmarks import shots
+from ianvs_specdec.benchmarks.extraction import marked_number
 from ianvs_specdec.benchmarks.files import File, Row, is_text, records, required
-from ianvs_specdec.benchmarks.numbers import marked_number
 from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs, Part, Source
 from ianvs_specdec.common.errors import UserError
 

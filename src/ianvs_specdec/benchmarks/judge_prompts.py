@@ -1,7 +1,7 @@
-"""What a judge is asked, and how its rating is read: single-answer grading as in MT-Bench (Zheng et al. 2023).
+"""Prompts of a judge, and its ratings: single-answer grading as in MT-Bench (Zheng et al. 2023).
 
-The prompts are data. A set of our own, ``specdec-judge-v1``, is shipped beside this file. The official ones are read
-from the user's copy of FastChat's ``judge_prompts.jsonl``.
+Our prompts, ``specdec-judge-v1``, are next to this file. The official ones are read from the user's copy of FastChat's
+``judge_prompts.jsonl``.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ianvs_specdec.benchmarks.files import is_text, read_json_lines, required
-from ianvs_specdec.benchmarks.thoughts import without_thoughts
+from ianvs_specdec.benchmarks.reasoning import without_reasoning
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Message
 from ianvs_specdec.records.identity import digest
 
 SHIPPED = Path(__file__).with_name("specdec-judge-v1.jsonl")
-"""Our own prompts. Whoever changes a word gives the file a new name: ratings by other words are not comparable."""
+"""Our prompts. A changed file needs a new name: ratings with other prompts are not comparable."""
 
 FASTCHAT_FILE = "judge_prompts.jsonl"
 """The official prompts, in the folder ``fastchat/llm_judge/data`` of FastChat."""
 
 OFFICIAL = "MT-Bench official (FastChat)"
 OFFICIAL_DIGEST = "9b38884c5a2a309a1a9e665b418f0d7ecad1ce3b5cfe1f7ab85a3291de9daa7f"
-"""By this the official prompts are known, whatever the file is called."""
+"""Identifies the official prompts, whatever the file's name."""
 
 REFERENCE_GROUPS = ("math", "reasoning", "coding")
-"""The categories that are judged against reference answers."""
+"""Categories judged with reference answers."""
 
 TURNS = 2
-"""Turns that there are prompts for."""
+"""Maximum number of turns of a judged question."""
 
 LOWEST, HIGHEST = 1, 10
 
 FIRST, LAST = "the first marked (FastChat)", "the last marked"
-"""Rules: which rating of a judgment counts, of those that are marked most plainly, such as [[8]]."""
+"""Rules: which of the ratings with the clearest mark, such as [[8]], counts."""
 _NUMBER = r"\*{0,3}(\d+(?:\.\d*)?)\*{0,3}(?![\dA-Za-z])(?!\s*/\s*(?!\[{0,2}10\b))"
 _MARKS = {
     FIRST: (r"\[\[(\d+\.?\d*)\]\]", r"\[(\d+\.?\d*)\]"),
@@ -64,7 +64,7 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class JudgePrompt:
-    """A system message ("" = none), and a template of the user's message."""
+    """A system message ("" = none) and a template of the user message."""
 
     system: str
     template: str
@@ -76,7 +76,7 @@ class JudgePrompt:
 
 @dataclass(frozen=True)
 class PromptSet:
-    """The four prompts of single-answer grading. ``digest``: the SHA-256 of their texts; ``name`` is shown."""
+    """The four prompts of single-answer grading. ``digest``: SHA-256 of their texts; ``name``: for display."""
 
     prompts: Mapping[str, JudgePrompt]
     digest: str
@@ -84,12 +84,12 @@ class PromptSet:
 
     @property
     def official(self) -> bool:
-        """Whether ratings by these prompts can be compared with published scores of MT-Bench."""
+        """Whether ratings are comparable with published scores of MT-Bench."""
         return self.digest == OFFICIAL_DIGEST
 
 
 def read_prompts(path: Path = SHIPPED) -> PromptSet:
-    """The prompts in a file. Raises UserError with file and line; prompts for other ways of judging are ignored."""
+    """The prompts in a file, without those of other grading modes. Raises UserError with file and line."""
     prompts = {}
     for number, row in read_json_lines(path):
         where = f"{path}:{number}"
@@ -115,7 +115,7 @@ def read_prompts(path: Path = SHIPPED) -> PromptSet:
 
 
 def find_official(given: Sequence[Path]) -> Path | None:
-    """FastChat's prompts in what the user named: below a folder, beside a file, or one folder above; None without."""
+    """FastChat's prompts below a given folder, next to a given file, or one folder above; None if absent."""
     for path in given:
         folder = (path if path.is_dir() else path.parent).resolve()
         below = sorted(folder.rglob(FASTCHAT_FILE)) if path.is_dir() else [folder / FASTCHAT_FILE]
@@ -128,27 +128,27 @@ def find_official(given: Sequence[Path]) -> Path | None:
 def conversations(
     prompts: PromptSet, question: Sequence[str], answers: Sequence[str], references: Sequence[str], group: str
 ) -> list[list[Message]]:
-    """What the judge is asked about a query's answers, turn by turn: of the second turn it sees the first one, too."""
+    """The judge's conversation for each turn of a query; that of the second turn includes the first."""
     kind, given = "single", {}
     if group in REFERENCE_GROUPS:
         kind, given = "single-math", {f"ref_answer_{turn}": text for turn, text in enumerate(references, start=1)}
-    answers = [without_thoughts(answer) for answer in answers]
-    asked = [prompts.prompts[f"{kind}-v1"].messages(question=question[0], answer=answers[0], **given)]
+    answers = [without_reasoning(answer) for answer in answers]
+    chats = [prompts.prompts[f"{kind}-v1"].messages(question=question[0], answer=answers[0], **given)]
     if len(question) == TURNS:
         given |= {f"question_{turn}": text for turn, text in enumerate(question, start=1)}
         given |= {f"answer_{turn}": text for turn, text in enumerate(answers, start=1)}
-        asked.append(prompts.prompts[f"{kind}-v1-multi-turn"].messages(**given))
-    return asked
+        chats.append(prompts.prompts[f"{kind}-v1-multi-turn"].messages(**given))
+    return chats
 
 
 def rule(judgment: str, official: bool) -> str:
-    """Which rating of the judgment counts. FastChat's official prompts have its rule, unless the judge thinks aloud."""
-    return FIRST if official and without_thoughts(judgment) == judgment else LAST
+    """The rule for the judgment: FastChat's for its official prompts, unless the judgment has reasoning."""
+    return FIRST if official and without_reasoning(judgment) == judgment else LAST
 
 
 def rating(judgment: str, official: bool = True) -> float | None:
-    """The rating from 1 to 10 that a judgment gives by its ``rule``, thoughts left out; None where it gives none."""
-    counts, text = rule(judgment, official), without_thoughts(judgment)
+    """The rating (1 to 10) in a judgment by its ``rule``, without reasoning; None if there is none."""
+    counts, text = rule(judgment, official), without_reasoning(judgment)
     found = next((marked for mark in _MARKS[counts] if (marked := re.findall(mark, text))), ["0"])
     try:
         value = ast.literal_eval(found[0 if counts == FIRST else -1])

@@ -1,13 +1,10 @@
 """MMLU (Hendrycks et al. 2021): multiple choice in 57 subjects, prompts as in the original evaluation.
 
 Files: the original CSV (question, four options, letter; the subject is in the file's name), JSON lines, CSV with header
-or Parquet with `question`, `choices`, `answer` and `subject`. Options stand in prompts as they stand in the file: the
-original program shows the option "None" as "nan", a slip of its CSV reader that is not repeated.
-
-The original leaves out worked examples, the last first, while a prompt is longer than 2,048 tokens of GPT-2. How long a
-model's prompt may be is the model's affair: none is left out here unless --max-characters says so. The original
-compares the probabilities that a model gives to the four letters (--scorer choice_logprob); by default the letter that
-its answer chooses counts, so that it works for every back end.
+or Parquet with `question`, `choices`, `answer` and `subject`. Differences from the original program: the option "None"
+is not read as "nan"; worked examples are left out with --max-characters only, not beyond 2,048 tokens of GPT-2; the
+letter that an answer chooses is scored, which works for every back end. With --scorer choice_logprob the probabilities
+of the four letters are compared, as in the original.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """MT-Bench (Zheng et al. 2023): 80 open-ended questions of two turns in eight categories.
 
-The questions have no right answer: a judge scores the answers (see the data processor's `judge_model`); without one
-there is no score, only what does not depend on one. With --scorer text, answers that have a reference are scored by
-chrF against it.
+A judge scores the answers (see the data processor's `judge_model`); without one there is no score. With --scorer text,
+answers with a reference are scored by chrF.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ CATEGORIES = {category: frozenset({category}) for category in TEMPERATURES}
 
 
 def questions(files: Iterable[File]) -> Iterator[tuple[str, dict[str, Any], list[Any]]]:
-    """Place, question and references of every record, in MT-Bench's own fields or those of its copy on the hub."""
+    """Place, question and references of every record, with the fields of MT-Bench or of its copy on the hub."""
     for where, row in (record for file in files for record in records(file)):
         identifier = "prompt_id" if "prompt_id" in row else "question_id"
         turns = "prompt" if "prompt" in row else "turns"
@@ -70,22 +69,13 @@ def read_references(files: Iterable[File]) -> dict[str, list[str]]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--references",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="reference answers, for example reference_answer/gpt-4.jsonl",
-    )
-    parser.add_argument(
-        "--scorer", choices=["judge", "text", "none"], default="judge", help="how answers are scored (default judge)"
-    )
-    parser.add_argument(
-        "--official-temperature",
-        action="store_true",
-        help="sample the answers with the original's temperature for each category, not with the models' own",
-    )
+    add = parser.add_argument
+    references = "reference answers, for example reference_answer/gpt-4.jsonl"
+    add("--references", type=Path, nargs="+", default=[], metavar="FILE", help=references)
+    scorer = "how answers are scored (default judge)"
+    add("--scorer", choices=["judge", "text", "none"], default="judge", help=scorer)
+    temperature = "sample with the original's temperature for each category, not with the models' own"
+    add("--official-temperature", action="store_true", help=temperature)
 
 
 def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:

@@ -1,4 +1,4 @@
-"""The benchmarks that ``specdec data prepare`` knows, and the groups of questions that have columns of their own."""
+"""The benchmarks of ``specdec data prepare``, and their categories."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ianvs_specdec.benchmarks.world import dataset as world
 
 
 class Benchmark(Protocol):
-    """What a benchmark's module has besides its docstring, which is its help text. ``CATEGORIES`` are sets of groups
-    that have columns of their own; ``rows`` makes the data file's rows or raises UserError with file and line."""
+    """Interface of a benchmark's module, whose docstring is its help text. ``CATEGORIES``: sets of groups with
+    leaderboard columns; ``rows`` builds the data file's rows or raises UserError with file and line."""
 
     @property
     def NAME(self) -> str: ...
@@ -36,7 +36,7 @@ BENCHMARKS: dict[str, Benchmark] = {module.NAME: module for module in _MODULES}
 
 
 def categories() -> dict[str, frozenset[str]]:
-    """Category -> groups, over all benchmarks. Categories of one name are one."""
+    """Category -> groups of all benchmarks; categories of the same name are merged."""
     found: dict[str, frozenset[str]] = {}
     for benchmark in BENCHMARKS.values():
         for name, groups in benchmark.CATEGORIES.items():

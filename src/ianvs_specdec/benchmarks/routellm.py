@@ -1,8 +1,8 @@
-"""The records of RouteLLM (Ong et al. 2024, arXiv 2406.18665): which questions of MMLU two models answered rightly.
+"""The records of RouteLLM (Ong et al. 2024, arXiv 2406.18665): which MMLU questions two models answered correctly.
 
 Files: ``mmlu_SUBJECT.csv``, as under ``routellm/evals/mmlu/responses`` of github.com/lm-sys/RouteLLM, with the column
-``prompt`` and one column for each model, which holds True or False. They may be in a folder or in a tar archive,
-compressed or not. Nothing of an archive is written to disk, and no more than ``LARGEST`` bytes of it are read.
+``prompt`` and one column per model (True or False), in a folder or a tar archive, compressed or not. Archives are read
+in memory, at most ``LARGEST`` bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ianvs_specdec.common.errors import UserError, unknown
 
 EDGE, CLOUD = "mistralai/Mixtral-8x7B-Instruct-v0.1", "gpt-4-1106-preview"
 LARGEST = 1 << 29
-"""Bytes that the members of an archive may have together."""
+"""Maximum total size of an archive's members in bytes."""
 MEMBERS = 10_000
 PREFIX = "mmlu_"
 ANSWERS = {"true": 1, "false": 0, "1": 1, "0": 0}
@@ -29,7 +29,7 @@ ANSWERS = {"true": 1, "false": 0, "1": 1, "0": 0}
 
 @dataclass(frozen=True)
 class MmluRecord:
-    """A question as it was asked, its subject, and whether each model's answer is right (1 or 0)."""
+    """A prompt, its subject, and whether each model's answer is correct (1 or 0)."""
 
     query: str
     edge_correct: int
@@ -39,10 +39,8 @@ class MmluRecord:
 
 
 def read(path: Path, edge: str = EDGE, cloud: str = CLOUD) -> Iterator[MmluRecord]:
-    """The records of a folder, an archive or one file, subject by subject; ``edge`` and ``cloud`` name columns.
-
-    Raises UserError with file and line.
-    """
+    """The records of a folder, an archive or one file; ``edge`` and ``cloud`` name columns. Raises UserError with file
+    and line."""
     if not path.exists():
         raise UserError(f"there is no file {path}")
     empty = True
@@ -79,7 +77,7 @@ def _files(path: Path) -> Iterator[tuple[Path, TextIO]]:
 
 
 def _members(path: Path) -> dict[str, bytes]:
-    """The CSV files of a tar archive, by name. Links and hidden files are left out."""
+    """Name -> content of the CSV files in a tar archive, without links and hidden files."""
     found: dict[str, bytes] = {}
     total = 0
     try:

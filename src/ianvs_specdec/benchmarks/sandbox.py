@@ -1,8 +1,8 @@
-"""Run a Python program that a model wrote, in a process of its own, with limits.
+"""Run a model's Python program in a separate process with limits.
 
-As the evaluation harness of HumanEval (Chen et al. 2021), program and tests run in one process with limits on time,
-memory and files. Where bubblewrap works, that process also has no network, sees no other process, and reads nothing but
-the libraries of the system and of Python. Everywhere it has none of this environment's packages or variables.
+As in the evaluation harness of HumanEval (Chen et al. 2021), program and tests run in one process with limits on time,
+memory and files, without this environment's packages and variables. With bubblewrap, the process also has no network,
+sees no other process, and reads only the libraries of the system and of Python.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pathlib import Path
 from ianvs_specdec.common.errors import UserError
 
 WALL = 10
-"""Seconds on the clock for each second of processor time: other processes must not decide whether a program passes."""
+"""Wall-clock limit per second of processor time: generous, so that other processes do not make a program fail."""
 LONGEST_VERDICT = 1 << 16
-"""Bytes that the process can write, to its verdict or any other file."""
+"""Maximum size of the verdict and any other file in bytes."""
 BWRAP, LIMITS = "bwrap", "limits"
 
 _CHILD = Path(__file__).with_name("sandboxed_program.py")
@@ -42,9 +42,8 @@ class Limits:
 
 
 def run(source: str, limits: Limits) -> str:
-    """Run a program and return the reason why it failed, "" if it came to its end without an exception. Raises
-    UserError where programs cannot be run with limits.
-    """
+    """Run a program and return the reason of its failure, "" if it ended without an exception. Raises UserError if
+    limits are not supported."""
     if os.name != "posix":
         raise UserError("run_code: programs can be run with limits only on Linux and macOS", key="run_code")
     return _run(source, limits, _bwrap())
@@ -57,7 +56,7 @@ def confinement() -> tuple[str, ...]:
 
 @functools.cache
 def _bwrap() -> tuple[str, ...]:
-    """The command line of bubblewrap; empty where it is missing or does not work, as in many containers."""
+    """The command line of bubblewrap; empty if it is missing or does not work, as in many containers."""
     path = shutil.which("bwrap") if sys.platform == "linux" else None
     if path is None:
         return ()
@@ -86,7 +85,7 @@ def _run(source: str, limits: Limits, bwrap: tuple[str, ...]) -> str:
             stdout=verdict,
             stderr=subprocess.DEVNULL,
             cwd=folder,
-            # A fixed seed: the order of a set must not decide whether a program passes.
+            # A fixed seed: results must not depend on the order of sets.
             env={"LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
             start_new_session=True,
         )

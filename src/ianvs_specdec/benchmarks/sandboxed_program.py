@@ -1,8 +1,8 @@
-"""The process of a program under test. ``sandbox.py`` runs this text with the standard library only.
+"""The process of a program under test, started by ``sandbox.py`` with the standard library only.
 
-Reads ``{"source", "token", "seconds", "wall", "memory", "file_size"}`` as JSON from standard input. Writes ``{"token",
-"error"}`` to standard output once the program has come to its end; ``error`` is "" if that was no exception. The
-program cannot write there by accident: its own standard output is the null device.
+Reads ``{"source", "token", "seconds", "wall", "memory", "file_size"}`` as JSON from standard input. At the end of the
+program writes ``{"token", "error"}`` to standard output; ``error`` is "" without an exception. The program's own
+standard output is the null device.
 """
 
 from __future__ import annotations
@@ -16,21 +16,12 @@ from typing import Any
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 DENIED = (
-    *(
-        "ctypes.",
-        "fcntl.",
-        "pty.",
-        "resource.",
-        "shutil.",
-        "signal.pthread_kill",
-        "socket.",
-        "subprocess.",
-        "tempfile.",
-    ),
+    *("ctypes.", "fcntl.", "pty.", "resource.", "shutil.", "signal.pthread_kill", "socket.", "subprocess."),
+    "tempfile.",
     *("os.ch", "os.exec", "os.fork", "os.kill", "os.link", "os.mkdir", "os.posix_spawn", "os.remove", "os.rename"),
     *("os.rmdir", "os.setxattr", "os.spawn", "os.symlink", "os.system", "os.truncate", "os.utime"),
 )
-"""Beginnings of the audit events that a program must not raise."""
+"""Prefixes of forbidden audit events."""
 SILENT = {"os": ("mkfifo", "mknod", "pidfd_open"), "signal": ("pidfd_send_signal",), "_posixsubprocess": ("fork_exec",)}
 """Functions that raise no audit event."""
 
@@ -53,7 +44,7 @@ def main() -> None:
 
 
 def limit(job: dict[str, Any]) -> None:
-    # Nothing may outlive the job, which may have been killed.
+    # Ends the process even if the job was killed.
     signal.setitimer(signal.ITIMER_REAL, job["wall"])
     for kind, most in (
         ("RLIMIT_CPU", job["seconds"]),
@@ -75,7 +66,7 @@ def limit(job: dict[str, Any]) -> None:
 
 
 def harden() -> None:
-    """Refuse what a program must not do, as far as Python itself can."""
+    """Forbid operations, as far as Python can."""
     sys.argv = [""]
     for module, names in SILENT.items():
         loaded = __import__(module)
@@ -89,7 +80,7 @@ def guard(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "open":
         path, _, flags = arguments
         allowed = path == os.devnull or not isinstance(flags, int) or not flags & WRITES
-        # The environment variables of other processes, keys among them, are files there.
+        # It has the environment variables of other processes, with their keys.
         allowed = allowed and (isinstance(path, int) or not os.path.realpath(os.fsdecode(path)).startswith("/proc/"))
         if not allowed:
             refuse()

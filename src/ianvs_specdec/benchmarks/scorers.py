@@ -1,4 +1,4 @@
-"""Scorers: how good an answer is, in percent or as a judge rates it. A row names its scorer; None = no score."""
+"""Scorers: the score of an answer in percent, or None. A row names its scorer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ianvs_specdec.benchmarks.code import code
-from ianvs_specdec.benchmarks.letters import extract_choice
-from ianvs_specdec.benchmarks.numbers import extract_number, plain
-from ianvs_specdec.benchmarks.thoughts import without_thoughts
-from ianvs_specdec.common.errors import packages, unknown
+from ianvs_specdec.benchmarks.extraction import extract_choice, extract_number, format_number
+from ianvs_specdec.benchmarks.reasoning import without_reasoning
+from ianvs_specdec.common.errors import optional_import, unknown
 
 
 def choice(answers: Sequence[str], gold: Any) -> float | None:
@@ -20,13 +19,13 @@ def choice(answers: Sequence[str], gold: Any) -> float | None:
 
 
 def letter(answers: Sequence[str], gold: Any) -> float | None:
-    """100 if the last turn's answer is the gold letter: the plugin puts the likeliest one in its place."""
+    """100 if the last turn's answer, replaced by the most probable letter, is the gold letter, else 0."""
     wanted = str(gold).strip()[:1]
     return 100.0 * (answers[-1].strip() == wanted) if wanted else None
 
 
 def number(answers: Sequence[str], gold: Any) -> float | None:
-    """100 if the last turn's answer comes to the gold number, else 0."""
+    """100 if the last turn's answer gives the gold number, else 0."""
     value = extract_number(str(gold))
     return 100.0 * (extract_number(answers[-1]) == value) if value is not None else None
 
@@ -34,7 +33,7 @@ def number(answers: Sequence[str], gold: Any) -> float | None:
 def text(answers: Sequence[str], gold: Any) -> float | None:
     """Mean chrF (Popovic 2015; sacrebleu's sentence score, 0-100) of the turns that have a reference."""
     scores = [
-        _chrf().sentence_score(without_thoughts(answer), [reference]).score
+        _chrf().sentence_score(without_reasoning(answer), [reference]).score
         for answer, reference in zip(answers, references_of(gold), strict=False)
         if reference
     ]
@@ -54,13 +53,13 @@ SCORERS: dict[str, Callable[[Sequence[str], Any], float | None]] = {
     "code": code,
     "none": lambda answers, gold: None,
 }
-"""A judge is a model, which ``workspace.scoring`` asks."""
+"""Name -> scorer. ``workspace.scoring`` calls the judge, a model."""
 EXTRACTED = (*CHOICES, "number")
-"""Scorers that look for something short in an answer, which may hold none."""
+"""Scorers that extract a letter or number, which an answer may lack."""
 
 
 def scorer(name: str) -> Callable[[Sequence[str], Any], float | None]:
-    """The scorer of this name, from the answers of all turns and the row's answer to a percentage or None."""
+    """The scorer of this name: ``f(answers of all turns, row's answer) -> percentage or None``."""
     if name not in SCORERS:
         raise unknown("scorer", name, SCORERS)
     return SCORERS[name]
@@ -74,12 +73,12 @@ def prediction(scorer_name: str, answers: Sequence[str]) -> str | None:
         return answers[-1] or None
     if scorer_name == "number":
         value = extract_number(answers[-1])
-        return None if value is None else plain(value)
-    return without_thoughts(answers[-1])
+        return None if value is None else format_number(value)
+    return without_reasoning(answers[-1])
 
 
 def references_of(gold: Any) -> Sequence[str]:
-    """The reference answers, one per turn; may be shorter than the turns."""
+    """Reference answers, one per turn; there may be fewer than turns."""
     if isinstance(gold, Mapping):
         return list(gold.get("references") or ())
     return [str(gold)] if gold is not None and str(gold) else []
@@ -87,7 +86,7 @@ def references_of(gold: Any) -> Sequence[str]:
 
 @functools.lru_cache(maxsize=1)
 def _chrf() -> Any:
-    with packages():
+    with optional_import():
         from sacrebleu.metrics import CHRF
 
     return CHRF()

@@ -1,4 +1,4 @@
-"""Where a benchmark's files come from: what the user names, else the Hugging Face hub."""
+"""The files of a benchmark: given by the user, or downloaded from the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from ianvs_specdec.benchmarks import tabular
 from ianvs_specdec.benchmarks.files import File
-from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.errors import UserError, optional_import
 
 QUESTIONS = "questions"
-"""The part that every benchmark has."""
+"""The part with the questions, which every benchmark has."""
+HUB_TIMEOUT = 10.0
+"""Seconds."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a benchmark. ``names``: patterns of its files in a folder, an archive or a snapshot of the hub, the
-    first that any file matches counts. ``hub``: its files in the hub's repository."""
+    """One part of a benchmark. ``names``: patterns of its files in a folder, an archive or a snapshot of the hub; the
+    first that matches is used. ``hub``: its files in the hub's repository."""
 
     names: tuple[str, ...]
     hub: tuple[str, ...] = ()
@@ -26,7 +27,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Source:
-    """``home`` is where the original is; ``repository`` the dataset on the hub, "" where its authors put none."""
+    """``home``: where the original is; ``repository``: the dataset on the hub, "" if its authors published none."""
 
     home: str
     parts: Mapping[str, Part]
@@ -35,15 +36,15 @@ class Source:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The files of a benchmark. ``given`` is what the user named for the questions, ``named`` for other parts; without
-    ``given`` all parts are fetched from the hub on demand."""
+    """The files of a benchmark: ``given`` by the user for the questions, ``named`` for other parts. Without ``given``,
+    all parts are downloaded from the hub on demand."""
 
     source: Source
     given: Sequence[Path] = ()
     named: Mapping[str, Sequence[Path]] = field(default_factory=dict)
 
     def files(self, part: str = QUESTIONS) -> list[File]:
-        """The files of a part. Raises UserError without questions, or if the hub cannot be reached."""
+        """The files of a part. Raises UserError if they are missing or the hub is unreachable."""
         own = self.given if part == QUESTIONS else self.named.get(part, ())
         if own:
             return [file for path in own for file in self._below(path, part, required=True)]
@@ -75,14 +76,14 @@ class Inputs:
         return [file]
 
     def _fetched(self, name: str) -> Path:
-        with packages():
+        with optional_import():
             import huggingface_hub as hub
         from huggingface_hub.errors import HfHubHTTPError
 
         repository = self.source.repository
         try:
             if not isinstance(hub.try_to_load_from_cache(repository, name, repo_type="dataset"), str):
-                tabular.reach(repository)
+                check_hub(repository)
             return Path(hub.hf_hub_download(repository, name, repo_type="dataset"))
         except (HfHubHTTPError, OSError, ValueError) as error:
             place = f"{name} of the dataset {repository}"
@@ -98,7 +99,7 @@ def _holds_files(path: Path) -> bool:
 
 
 def _members(path: Path) -> Iterator[tuple[str, File]]:
-    """Names, which begin with the folder's, and files below a folder or in an archive, sorted, without hidden ones."""
+    """Names (starting with the folder's) and files in a folder or an archive, sorted, without hidden ones."""
     if path.is_dir():
         top, below = path.resolve().name, [file for file in path.rglob("*") if file.is_file()]
         files: dict[str, File] = {f"{top}/{file.relative_to(path).as_posix()}": file for file in below}
@@ -111,3 +112,23 @@ def _members(path: Path) -> Iterator[tuple[str, File]]:
         top = ""
     hidden = {name for name in files if any(part.startswith(".") for part in name.removeprefix(top).split("/"))}
     yield from ((name, files[name]) for name in sorted(files.keys() - hidden))
+
+
+def check_hub(repository: str) -> None:
+    """Raise ConnectionError unless the hub has the data set and answers within ``HUB_TIMEOUT``: a download would retry
+    for half a minute. With ``HF_HUB_OFFLINE`` the cache is used."""
+    import huggingface_hub as hub
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    try:
+        hub.HfApi().dataset_info(repository, timeout=HUB_TIMEOUT)
+    except OfflineModeIsEnabled:
+        return
+    except Exception as error:
+        # The exceptions are those of the HTTP package that the hub's client uses.
+        raise ConnectionError(one_line(error)) from error
+
+
+def one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text:.300}" if text else type(error).__name__

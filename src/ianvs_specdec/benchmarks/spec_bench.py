@@ -2,8 +2,7 @@
 
 Types: multi-turn conversation (the 80 questions of MT-Bench, in its eight categories), translation, summarization, qa,
 math_reasoning and rag. The leaderboard has Speedup, Throughput and Mean Accepted Tokens by type (ratios of sums; the
-original averages over questions). The questions are for speed: by default answers get no score; --scorer text is chrF
-against the references.
+original averages over questions). By default answers are not scored; --scorer text is chrF against the references.
 """
 
 from __future__ import annotations
@@ -41,5 +40,5 @@ def rows(inputs: Inputs, options: argparse.Namespace) -> list[Row]:
 
 
 def _by_turn(references: list[Any]) -> list[str]:
-    """A reference that is itself a list (the key points of a rag question) is one text."""
+    """References as texts; a list (the key points of a rag question) is joined."""
     return [", ".join(map(str, one)) if isinstance(one, list) else str(one) for one in references]

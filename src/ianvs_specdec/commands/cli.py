@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from ianvs_specdec import __version__
-from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.errors import UserError, optional_import
 
 COMMANDS = {
     "data": "convert benchmark files to the format of Ianvs, or generate the embedded benchmark",
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # It may stand anywhere, below a command's own subcommands too.
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        with packages():
+        with optional_import():
             for name, summary in COMMANDS.items():
                 sub = subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
                 sub.add_argument("--debug", action="store_true", help="show the full traceback of an error")

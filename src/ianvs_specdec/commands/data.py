@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.benchmarks.files import Row, positive, spread, write_rows
+from ianvs_specdec.benchmarks.files import Row, positive, sample_evenly, write_rows
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE, SHIPPED, find_official
 from ianvs_specdec.benchmarks.registry import BENCHMARKS, Benchmark
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.benchmarks.source import QUESTIONS, Inputs, Source
 from ianvs_specdec.commands import opencompass, routellm
-from ianvs_specdec.commands.output import check_out, written
+from ianvs_specdec.commands.arguments import check_out, writing
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
 
@@ -68,8 +68,8 @@ def _prepare(options: argparse.Namespace) -> int:
     rows = benchmark.rows(Inputs(benchmark.SOURCE, given, named), options)
     if twice := [name for name, times in Counter(query.id for query in _queries(rows)).items() if times > 1]:
         raise UserError(f"the question {twice[0]} is there twice: name one copy of the benchmark only")
-    chosen = spread(rows, options.limit)
-    with written(options.out):
+    chosen = sample_evenly(rows, options.limit)
+    with writing(options.out):
         write_rows(options.out, chosen)
     groups = len({query.group for query in _queries(chosen)})
     print(f"{options.out}: {len(chosen)} of {len(rows)} questions, {groups} group{'s'[: groups != 1]}")

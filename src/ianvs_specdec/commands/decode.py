@@ -14,12 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ianvs_specdec import drafters, lengths
-from ianvs_specdec.backends.quantization import OWN, arguments, own
+from ianvs_specdec.backends.quantization import BUILT_IN, built_in, loading_arguments
 from ianvs_specdec.commands import remote_decode
-from ianvs_specdec.commands.decode_options import method_of, sampling_of
-from ianvs_specdec.commands.decode_output import row_of, summarise, write
+from ianvs_specdec.commands.decode_io import (
+    method_of,
+    print_summary,
+    read_prompts,
+    row_of,
+    sampling_of,
+    tokenize,
+    tokenizer_of,
+    write,
+)
 from ianvs_specdec.commands.hyperparameters import add_template, folder_of
-from ianvs_specdec.commands.prompts import read_prompts, requests_of, tokenizer_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import table
 from ianvs_specdec.common.types import ENGINES
@@ -28,8 +35,8 @@ if TYPE_CHECKING:
     from ianvs_specdec.engine import Target, TokenTree
 
 WARM_UP_TOKENS = 8
-AT_ONCE = 2
-"""Tokens of an output that says nothing: the end, or a line break and the end."""
+EMPTY_TOKENS = 2
+"""Maximum tokens of an empty output: the end, or a line break and the end."""
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -57,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--repetition-penalty", type=float, default=1.0, metavar="R", help="1 = none (default)")
     add("--seed", type=int, default=0, metavar="S", help="prompt i (from 0) is sampled with seed S + i (default 0)")
     add("--dtype", choices=DTYPES, default="float32", help="type of the weights (default float32)")
-    add("--quantization", choices=("none", *OWN), default="none", help="quantization of the weights")
+    add("--quantization", choices=("none", *BUILT_IN), default="none", help="quantization of the weights")
     add("--engine", choices=ENGINES, default="auto", help="implementation of the model (default: the fastest)")
     add("--device", default="cpu", help="cpu (default), cuda, cuda:1, mps ...")
     add("--threads", type=int, metavar="N", help="CPU threads (default: torch's)")
@@ -72,11 +79,11 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(
             "--model is missing: give the folder of the model, or the address of a verifier with --verifier"
         )
-    # Everything the user may have got wrong is found before the model is loaded.
+    # Before the model is loaded, to report invalid arguments early.
     method, settings = method_of(options)
     rule, length = str(settings.get("acceptance", "rejection")), settings.get("length", drafters.default_length(method))
-    # Two pairs: what the warm-up teaches a drafter or a length must not help it with the first prompt.
-    rehearsal, measured = ((drafters.create(method, settings), lengths.create(str(length))) for _ in range(2))
+    # Separate pairs: drafter and length must not learn from the warm-up.
+    warm, measured = ((drafters.create(method, settings), lengths.create(str(length))) for _ in range(2))
     sampling = sampling_of(options)
     prompts = read_prompts(options)
     options.model = folder_of(options.model)
@@ -84,10 +91,10 @@ def run(options: argparse.Namespace) -> int:
 
     target, eos_ids = _load(options)
     tokenizer = tokenizer_of(options.model)
-    requests = requests_of(options, prompts, len(target.embedding), target.window, tokenizer)
+    requests = tokenize(options, prompts, len(target.embedding), target.window, tokenizer)
 
     warm_up = replace(sampling, max_tokens=min(WARM_UP_TOKENS, sampling.max_tokens))
-    decode(target, *rehearsal, requests[0].prompt, warm_up, eos_ids=eos_ids, rule=rule)
+    decode(target, *warm, requests[0].prompt, warm_up, eos_ids=eos_ids, rule=rule)
 
     rows, results = [], []
     for i, request in enumerate(requests):
@@ -106,8 +113,8 @@ def run(options: argparse.Namespace) -> int:
         rows.append(row_of(request.prompt, result, trees, tokenizer, request.task))
         results.append(result)
     write(options.out, rows)
-    summarise(results)
-    if all(len(result.token_ids) <= AT_ONCE and result.finish_reason == "stop" for result in results):
+    print_summary(results)
+    if all(len(result.token_ids) <= EMPTY_TOKENS and result.finish_reason == "stop" for result in results):
         unused = not options.chat and getattr(tokenizer, "chat_template", None)
         advice = ": the model has a chat template, which --chat puts the prompts through" if unused else ""
         print(f"specdec decode: warning: every output ended at once{advice}", file=sys.stderr)
@@ -118,7 +125,7 @@ def _methods() -> str:
     """Every method with its options, for the help."""
     lines = ["methods, and the options that --set takes (their defaults in brackets):"]
     for name, method in drafters.METHODS.items():
-        # That of --drafter has the options of its class.
+        # The method of --drafter has the options of its class.
         if name != "own":
             lines.append(f"  {name}: {method.about}")
             rows = (row for row in table(method.options) if row[0] != "acceptance")
@@ -131,15 +138,15 @@ def _load(options: argparse.Namespace) -> tuple[Target, list[int]]:
 
     from ianvs_specdec.backends.base import check_threads
     from ianvs_specdec.models.loading import CAUSAL, check_device, load
-    from ianvs_specdec.targets.registry import target_of
+    from ianvs_specdec.targets.registry import create_target
 
     if options.threads is not None:
         check_threads(options.threads, "--threads")
         torch.set_num_threads(options.threads)
     check_device(options.device)
-    arguments(own(options.quantization), options.model, options.device)
+    loading_arguments(built_in(options.quantization), options.model, options.device)
     what = f"--model {options.model}"
     model = load(CAUSAL, options.model, what=what, dtype=getattr(torch, options.dtype)).to(options.device)
     eos = model.generation_config.eos_token_id
-    target = target_of(model, consume=True, quantization=own(options.quantization), engine=options.engine)
+    target = create_target(model, consume=True, quantization=built_in(options.quantization), engine=options.engine)
     return target, [eos] if isinstance(eos, int) else list(eos or [])

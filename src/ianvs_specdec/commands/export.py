@@ -7,10 +7,10 @@ import sys
 import time
 from pathlib import Path
 
-from ianvs_specdec.commands.output import check_out, written
+from ianvs_specdec.commands.arguments import check_out, writing
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.gguf import importing
-from ianvs_specdec.models.gguf.gguf import TYPES, export_gguf
+from ianvs_specdec.models.gguf.exporting import TYPES, export_gguf
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def _to_folder(options: argparse.Namespace) -> int:
         raise UserError(f"--model {options.model} is not a file: give a GGUF file")
     if not options.out.parent.is_dir() or options.out.exists():
         raise UserError(f"--out {options.out}: give a folder that does not exist yet, in one that does")
-    with written(options.out):
+    with writing(options.out):
         return importing.import_gguf(options.model, options.out, options.type)
 
 
@@ -46,5 +46,5 @@ def _to_gguf(options: argparse.Namespace) -> int:
     if not options.model.is_dir():
         raise UserError(f"--model {options.model} is not a folder: give the folder of a Hugging Face model")
     check_out(options.out)
-    with written(options.out):
+    with writing(options.out):
         return export_gguf(options.model, options.out, options.type)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from ianvs_specdec.commands.output import check_out, written
+from ianvs_specdec.commands.arguments import check_out, writing
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.records.database import FILE_NAME
-from ianvs_specdec.records.journal import exported
+from ianvs_specdec.records.journal import export_entries
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,11 +27,11 @@ def run(options: argparse.Namespace) -> int:
     if not path.is_file():
         raise UserError(f"{path} is not there: give a job's folder, such as workspace/my-job", key="job")
     if options.out is None:
-        for entry in exported(path):
+        for entry in export_entries(path):
             sys.stdout.buffer.write(msgspec.json.encode(entry) + b"\n")
         return 0
     check_out(options.out)
-    with written(options.out), options.out.open("wb") as file:
-        for entry in exported(path):
+    with writing(options.out), options.out.open("wb") as file:
+        for entry in export_entries(path):
             file.write(msgspec.json.encode(entry) + b"\n")
     return 0

@@ -10,8 +10,8 @@ import resource
 import signal
 from pathlib import Path
 
-from ianvs_specdec.commands import parent
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
+from ianvs_specdec.commands.server_arguments import add_parent, watch_parent
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.net.link import Path as NetworkPath
 from ianvs_specdec.net.link.link import Link
@@ -30,7 +30,7 @@ OPTIONS = (
     ("--on-outage", "WHAT", f"{HOLD} connections (default), or {CUT} them with a reset"),
     ("--seed", "N", "seed of losses, jitter and random outages (default 0)"),
 )
-"""Each is a key of the YAML or JSON file, too, with underscores."""
+"""Options, which are also keys of the YAML or JSON file, with underscores."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,13 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for option, metavar, text in OPTIONS:
         add(option, metavar=metavar, help=text)
     add("--record", type=Path, metavar="FILE", help="JSON lines to write, one per connection")
-    parent.add_argument(parser, "is answered with the record's summary so far")
+    add_parent(parser, "prints a summary of the record so far")
 
 
 def run(options: argparse.Namespace) -> int:
     named = {option: getattr(options, option[2:].replace("-", "_")) for option, _, _ in OPTIONS}
     path = read_hyperparameters(options.file, (), "", named).check(NetworkPath.parse)
-    # Each connection takes two files. Some systems have a lower limit of their own.
+    # Each connection takes two files. Some systems have a lower limit than the hard one.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -58,8 +58,8 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         if options.record is None:
             raise
-        told = f"--record {options.record} cannot be written ({error.strerror or error})"
-        raise UserError(f"{told}: name a file that can be") from error
+        reason = f"--record {options.record} cannot be written ({error.strerror or error})"
+        raise UserError(f"{reason}: name a file that can be") from error
     return 0
 
 
@@ -68,12 +68,12 @@ async def _serve(link: Link, to: str, with_parent: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
 
-    def tell() -> None:
+    def print_record() -> None:
         print(json.dumps(link.current_summary()), flush=True)
 
     def ready() -> None:
         if with_parent:
-            parent.watch(lambda: loop.call_soon_threadsafe(tell))
+            watch_parent(lambda: loop.call_soon_threadsafe(print_record))
         print(f"listening on {link.address}, to {to}", flush=True)
 
     await link.run(ready, ended)

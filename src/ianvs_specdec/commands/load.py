@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from ianvs_specdec.commands.hyperparameters import add_settings, read_hyperparameters, settings_of
-from ianvs_specdec.common.errors import UserError, install
+from ianvs_specdec.common.errors import UserError, install_command
 from ianvs_specdec.load.plan import SweepPlan
 
 
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    plan, out = _asked(options)
+    plan, out = _plan(options)
 
     from ianvs_specdec.load import sweep
     from ianvs_specdec.load.output import to_text
@@ -29,19 +30,19 @@ def run(options: argparse.Namespace) -> int:
     try:
         results = sweep.run(plan, out)
     except ServerDied as error:
-        kept = f"finished rounds are kept in {out}; start again with the same options to go on"
-        print(f"specdec load: {error}; {kept}", file=sys.stderr)
+        advice = f"finished rounds are stored in {out}; run the same command again to continue"
+        print(f"specdec load: {error}; {advice}", file=sys.stderr)
         return 1
     files = [sweep.SWEEP, sweep.TABLE]
     if importlib.util.find_spec("matplotlib"):
-        from ianvs_specdec.common.storage.replacing import replacing
+        from ianvs_specdec.common.storage.atomic import replacing
         from ianvs_specdec.load.output import to_png
 
         with replacing(out / sweep.FIGURE) as temporary:
             temporary.write_bytes(to_png(results))
         files.append(sweep.FIGURE)
     else:
-        print(f"note: no {sweep.FIGURE}: {install('load')}", file=sys.stderr)
+        print(f"note: no {sweep.FIGURE}: {install_command('load')}", file=sys.stderr)
     for row in results:
         for note in row["notes"]:
             print(f"note: {row['policy']} at {row['rate']:g}/s: {note}", file=sys.stderr)
@@ -50,8 +51,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(options: argparse.Namespace) -> tuple[SweepPlan, Path]:
-    """The options of the file, with those of the command line in place of the same ones there."""
+def _plan(options: argparse.Namespace) -> tuple[SweepPlan, Path]:
+    """The options of the file, overridden by those of the command line."""
     chosen = read_hyperparameters(None, options.set, "--set").values
     named = {**settings_of(options, SweepPlan), "--set": None, "--out": options.out}
     given = read_hyperparameters(options.file, (), "", named)
@@ -59,7 +60,7 @@ def _asked(options: argparse.Namespace) -> tuple[SweepPlan, Path]:
     out = values.pop("out", None)
     if chosen:
         values["set"] = {**(values.get("set") or {}), **chosen}
-    plan = given.taking(values).check(SweepPlan.parse)
+    plan = replace(given, values=values).check(SweepPlan.parse)
     if not isinstance(out, str):
-        raise UserError("where to? Give --out DIR: a folder for the results")
+        raise UserError("--out DIR is missing: the folder for the results")
     return plan, Path(out)

@@ -1,4 +1,4 @@
-"""``specdec profile``: what steps and drafts of a model cost on this machine, as a cost table."""
+"""``specdec profile``: measure a cost table, the time of a model's steps and drafts on this machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ianvs_specdec.commands.arguments import check_out, writing
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
-from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import write_atomically
@@ -37,21 +37,21 @@ def run(options: argparse.Namespace) -> int:
         options.settings, options.set, "--set", {"--model": options.model, "--backend": options.backend}
     )
     if not given.values.get("model"):
-        raise UserError("which model? Give --model, or --settings with a file that has the key model")
-    # What is measured is this machine.
+        raise UserError("no model: give --model, or --settings with a file that has the key model")
+    # Measure this machine, not an emulated one.
     values = {name: value for name, value in given.values.items() if not name.startswith("emulate")}
     settings: ModelSettings = replace(given, values=values).check(ModelSettings.parse)
     llm: Any = settings.llm(settings.backend)
     if not hasattr(llm, "profile"):
-        raise UserError(f"the back end {settings.backend} is not our engine, whose steps are measured: name another")
+        raise UserError(f"the back end {settings.backend} does not run in our engine, which is measured: name another")
     with llm:
         costs = llm.profile(options.seconds)
         hardware = llm.hardware()
     machine = ", ".join(str(hardware[name]) for name in ("processor", "device") if hardware.get(name))
     how = f"engine {llm.engine}, {llm.options.dtype}"
     note = f"measured by specdec profile with {hardware.get('threads')} threads, {how}"
-    costs = replace(costs, machine=machine, model=Path(settings.own.model).name, method=llm.method, note=note)
-    with written(options.out):
+    costs = replace(costs, machine=machine, model=Path(settings.general.model).name, method=llm.method, note=note)
+    with writing(options.out):
         write_atomically(options.out, json.dumps(costs.to_json(), indent=1) + "\n")
     step = costs.step_seconds(1, 0, 1)
     print(f"{options.out}: a step of one request takes {1000 * step:.3g} ms on {machine}")

@@ -1,4 +1,4 @@
-"""``specdec decode --verifier``: this machine drafts, and a remote verifier decides (docs/split.md)."""
+"""``specdec decode --verifier``: draft on this machine, verify on another (docs/split.md)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,27 @@ from ianvs_specdec.backends.split.edge.settings import (
     PATIENCE,
     POLICIES,
     EdgeSettings,
-    target_of,
-    token_in,
+    read_token,
+    remote_target,
 )
-from ianvs_specdec.commands.decode_options import method_of, sampling_of
-from ianvs_specdec.commands.decode_output import row_of, summarise, write
+from ianvs_specdec.commands.decode_io import (
+    method_of,
+    print_summary,
+    read_prompts,
+    row_of,
+    sampling_of,
+    tokenize,
+    tokenizer_of,
+    write,
+)
 from ianvs_specdec.commands.hyperparameters import folder_of
-from ianvs_specdec.commands.prompts import read_prompts, requests_of, tokenizer_of
 from ianvs_specdec.common.errors import UserError
 
 if TYPE_CHECKING:
     from ianvs_specdec.backends.split.edge.decode import Answer
 
 FIRST_PATIENCE = 30.0
-"""Seconds in which a verifier has to answer at first."""
+"""Seconds until the first reply of the verifier."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,26 +52,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    # Everything the user may have got wrong is found before anybody is asked.
+    # Before the verifier is called, to report invalid arguments early.
     method, drafting = method_of(options)
-    manner = {name: getattr(options, name) for name in ("mode", "in_flight", "outage", "patience")}
-    settings = EdgeSettings.parse({"method": method, "options": dict(drafting), **manner})
+    more = {name: getattr(options, name) for name in ("mode", "in_flight", "outage", "patience")}
+    settings = EdgeSettings.parse({"method": method, "options": dict(drafting), **more})
     if options.trace:
-        raise UserError("--trace: with --verifier the trees are not kept")
+        raise UserError("--trace: with --verifier the trees are not recorded")
     sampling, prompts = sampling_of(options), read_prompts(options)
     folder = Path(drafting["draft"]) if "draft" in drafting else None
     folder = folder_of(options.model) if options.model else folder
 
     from ianvs_specdec.backends.split.edge.connection import Access, Connection
 
-    connection = Connection(Access(options.verifier, token_in(options.token_file), options.verifier_ca))
+    connection = Connection(Access(options.verifier, read_token(options.token_file), options.verifier_ca))
     try:
         model = connection.describe(FIRST_PATIENCE)
         _set_threads(options.threads)
-        target = target_of(model, folder, options.dtype)
+        target = remote_target(model, folder, options.dtype)
         edge = settings.edge(connection, model, target)
         tokenizer = tokenizer_of(folder)
-        requests = requests_of(options, prompts, model.vocabulary, target.window, tokenizer)
+        requests = tokenize(options, prompts, model.vocabulary, target.window, tokenizer)
         answers, rows = [], []
         for number, request in enumerate(requests):
             seeded = replace(sampling, seed=sampling.seed + number)
@@ -72,12 +79,12 @@ def run(options: argparse.Namespace) -> int:
             answers.append(answer)
             rows.append(_row(request.prompt, answer, tokenizer, request.task))
             if own := answer.split.alone:
-                message = f"prompt {number}: the last {own} tokens are the draft model's own ({answer.why})"
+                message = f"prompt {number}: the last {own} tokens are the draft model's own ({answer.outage_reason})"
                 print(f"specdec decode: {message}", file=sys.stderr)
     finally:
         connection.close()
     write(options.out, rows)
-    summarise(answers)
+    print_summary(answers)
     return 0
 
 
@@ -93,6 +100,6 @@ def _set_threads(threads: int | None) -> None:
 
 def _row(prompt: list[int], answer: Answer, tokenizer: Any, task: str) -> dict[str, Any]:
     trace = answer.trace
-    told = {"bytes_up": trace.bytes_up, "bytes_down": trace.bytes_down, "rounds": len(trace.steps)}
-    more = {name: getattr(answer.split, name) for name in ("ahead", "hits", "streamed", "breaks", "lost", "alone")}
-    return {**row_of(prompt, answer, None, tokenizer, task), **told, **more}
+    network = {"bytes_up": trace.bytes_up, "bytes_down": trace.bytes_down, "rounds": len(trace.steps)}
+    split = {name: getattr(answer.split, name) for name in ("ahead", "hits", "streamed", "breaks", "lost", "alone")}
+    return {**row_of(prompt, answer, None, tokenizer, task), **network, **split}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -11,27 +12,15 @@ from ianvs_specdec.common.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("workspace", type=Path, metavar="WORKSPACE", help="folder of a job, or of several jobs")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE.html", help="page to write (default: report.html in the workspace)"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all data of the page as JSON")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the leaderboard with all columns as CSV")
-    parser.add_argument(
-        "--queries",
-        type=int,
-        default=200,
-        metavar="N",
-        help="queries per test case shown one by one (default: 200); figures include all queries",
-    )
-    parser.add_argument(
-        "--load",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="also show the results of `specdec load` in DIR; repeatable (those in the jobs' folders are always shown)",
-    )
+    add, path = parser.add_argument, partial(parser.add_argument, type=Path)
+    path("workspace", metavar="WORKSPACE", help="folder of a job, or of several jobs")
+    path("--out", metavar="FILE.html", help="page to write (default: report.html in the workspace)")
+    path("--json", metavar="FILE", help="also write all data of the page as JSON")
+    path("--csv", metavar="FILE", help="also write the leaderboard with all columns as CSV")
+    queries = "queries per test case shown one by one (default: 200); figures include all queries"
+    add("--queries", type=int, default=200, metavar="N", help=queries)
+    load = "also show the results of `specdec load` in DIR (those in the jobs' folders are always shown); repeatable"
+    path("--load", action="append", default=[], metavar="DIR", help=load)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -21,25 +21,25 @@ from pathlib import Path
 
 import numpy as np
 
-from ianvs_specdec.benchmarks.files import natural
-from ianvs_specdec.commands import edge_states
-from ianvs_specdec.common.errors import UserError, install, packages
-from ianvs_specdec.common.storage.replacing import beside
+from ianvs_specdec.benchmarks.files import non_negative
+from ianvs_specdec.commands import hidden_states
+from ianvs_specdec.common.errors import UserError, install_command, optional_import
+from ianvs_specdec.common.storage.atomic import temporary_folder
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.evaluation import tables
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES
 from ianvs_specdec.routing.evaluation.inputs import (
     EvaluationInputs,
-    Named,
-    job_routers,
-    named_router,
+    NamedRouter,
+    limit_threads,
+    load_router,
     read_scores,
-    threads,
-    undefined,
+    routers_of_job,
+    undefined_metrics,
 )
+from ianvs_specdec.routing.evaluation.metrics import RouterScores
 from ianvs_specdec.routing.evaluation.pool import BASELINES
-from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.evaluation.results import evaluate_choices
+from ianvs_specdec.routing.evaluation.results import evaluate_policies
 from ianvs_specdec.routing.evaluation.rewording import reword
 from ianvs_specdec.routing.evaluation.robustness import robustness
 from ianvs_specdec.routing.outcomes.job import outcomes_of_job
@@ -50,105 +50,62 @@ FEWEST = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _add_source(parser)
-    _add_models(parser)
     _add_routers(parser)
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="folder to write into")
-    _add_held_out(parser)
-    parser.add_argument(
-        "--sample", type=int, default=200, metavar="N", help="queries to time one by one for the overhead (default 200)"
-    )
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads for scoring (default 1)")
-    parser.add_argument(
-        "--resamples", type=int, default=RESAMPLES, metavar="N", help=f"draws of the bootstrap (default {RESAMPLES})"
-    )
-    parser.add_argument(
-        "--robustness",
-        action="store_true",
-        help="also reword each question in ways that change nothing (case, spaces, order of options, typos, "
-        "politeness) and count the decisions of --router that flip",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the bootstrap and of --robustness (default 0)"
-    )
-    edge_states.add_arguments(parser)
+    add("-o", "--out", type=Path, required=True, metavar="DIR", help="folder to write into")
+    held_out = "evaluate only the queries that specdec route train holds out"
+    add("--held-out", type=float, metavar="SHARE", help=held_out)
+    add("--by", choices=("row", "group"), help="hold out rows or groups (default row)")
+    add("--split-seed", type=non_negative, metavar="N", help="seed of the held-out queries (default 0)")
+    add("--include-seen", action="store_true", help="include training queries of the routers")
+    sample = "queries to time one by one for the overhead (default 200)"
+    add("--sample", type=int, default=200, metavar="N", help=sample)
+    add("--threads", type=int, default=1, metavar="N", help="CPU threads for scoring (default 1)")
+    resamples = f"bootstrap resamples (default {RESAMPLES})"
+    add("--resamples", type=int, default=RESAMPLES, metavar="N", help=resamples)
+    robustness = """also reword each question without changing its meaning (case, spaces, order of options, typos,
+    politeness) and count the decisions of --router that change"""
+    add("--robustness", action="store_true", help=robustness)
+    add("--seed", type=int, default=0, metavar="N", help="of the bootstrap and of --robustness (default 0)")
+    hidden_states.add_arguments(parser)
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--outcomes",
-        type=Path,
-        metavar="FILE",
-        help="CSV with the columns query, edge_correct, cloud_correct and optionally id, group, edge_cost, "
-        "cloud_cost; or what specdec route label writes (.jsonl)",
-    )
-    source.add_argument(
-        "--job", type=Path, metavar="DIR", help="a finished job's folder: its answers, and its routers' scores"
-    )
-
-
-def _add_models(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        metavar="NAME[=PRICE]",
-        help="route among these models, two or more; --outcomes needs a column NAME_correct for each, and NAME_cost "
-        "for each model without a price per answer",
-    )
-    parser.add_argument(
-        "--threshold",
-        type=float,
-        nargs="+",
-        metavar="X",
-        help="minimum score of a query for the cloud, for --scores (default 0.5 if scores are from 0 to 1); "
-        "with --models, one for each more expensive model (default: evenly spaced)",
-    )
+    outcomes = """CSV with the columns query, edge_correct, cloud_correct and optionally id, group, edge_cost,
+    cloud_cost; or the output of specdec route label (.jsonl)"""
+    source.add_argument("--outcomes", type=Path, metavar="FILE", help=outcomes)
+    job = "a finished job's folder: its answers, and its routers' scores"
+    source.add_argument("--job", type=Path, metavar="DIR", help=job)
+    models = """route among these models, two or more; --outcomes needs a column NAME_correct for each, and NAME_cost
+    for each model without a price per answer"""
+    parser.add_argument("--models", nargs="+", metavar="NAME[=PRICE]", help=models)
+    threshold = """minimum score of a query for the cloud, for --scores (default 0.5 if scores are from 0 to 1); with
+    --models, one for each more expensive model (default: evenly spaced)"""
+    parser.add_argument("--threshold", type=float, nargs="+", metavar="X", help=threshold)
 
 
 def _add_routers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--router",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="DIR",
-        help="folders that specdec route train has written, or names of routers that need no folder (RandomRouter: one "
-        "draw); always-edge, always-cloud, random (what is expected) and oracle are always there",
-    )
-    parser.add_argument(
-        "--scores",
-        type=Path,
-        metavar="FILE",
-        help="CSV with the columns router, score, and query_id or row (from 0); with --models optionally model: "
-        "the score is then the expected quality of that model",
-    )
-    parser.add_argument(
-        "--label",
-        choices=LABELS,
-        default="hybrid",
-        help="label that the scores of --scores and --job predict, for ECE (default hybrid: the cloud is better)",
-    )
+    router = """folders written by specdec route train, or names of routers without a folder (RandomRouter: one draw);
+    always-edge, always-cloud, random (the expectation) and oracle are always included"""
+    parser.add_argument("--router", nargs="+", action="extend", default=[], metavar="DIR", help=router)
+    scores = """CSV with the columns router, score, and query_id or row (from 0); with --models optionally model: the
+    score is then the expected quality of that model"""
+    parser.add_argument("--scores", type=Path, metavar="FILE", help=scores)
+    label = "label that the scores of --scores and --job predict, for ECE (default hybrid: the cloud is better)"
+    parser.add_argument("--label", choices=LABELS, default="hybrid", help=label)
 
 
-def _add_held_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--held-out", type=float, metavar="SHARE", help="evaluate only the queries that specdec route train holds out"
-    )
-    parser.add_argument("--by", choices=("row", "group"), help="hold out rows or groups (default row)")
-    parser.add_argument("--split-seed", type=natural, metavar="N", help="seed of the held-out queries (default 0)")
-    parser.add_argument("--include-seen", action="store_true", help="include training queries of the routers")
-
-
-@packages()
+@optional_import()
 def run(options: argparse.Namespace) -> int:
     _check(options)
     began = time.perf_counter()
     inputs = _gather(options)
     started = time.perf_counter()
-    choosers = [inputs.chooser(router, options.threshold) for router in inputs.routers]
-    inputs.notes += undefined(inputs, choosers)
-    evaluation = evaluate_choices(inputs.outcomes, choosers, resamples=options.resamples, seed=options.seed)
+    policies = [inputs.policy(router, options.threshold) for router in inputs.routers]
+    inputs.notes += undefined_metrics(inputs, policies)
+    evaluation = evaluate_policies(inputs.outcomes, policies, resamples=options.resamples, seed=options.seed)
     source = str(options.outcomes or options.job)
     document = tables.to_document(evaluation, source=source, left_out=inputs.left_out, notes=inputs.notes)
     files: dict[str, str | bytes] = {
@@ -160,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
 
         files["curves.png"] = to_png(evaluation)
     else:
-        inputs.notes.append(f"no curves.png: the package matplotlib is not installed ({install('route')})")
+        inputs.notes.append(f"no curves.png: the package matplotlib is not installed ({install_command('route')})")
     _write(options.out, files)
     seconds = time.perf_counter() - started
     for note in inputs.notes:
@@ -179,14 +136,14 @@ def _check(options: argparse.Namespace) -> None:
     if not there.is_dir():
         raise UserError(f"--out {options.out}: {there} is a file; give a folder to write into")
     if options.resamples < FEWEST:
-        raise UserError(f"--resamples must be at least {FEWEST}, not {options.resamples}: fewer draws make no interval")
+        raise UserError(f"--resamples must be at least {FEWEST}, not {options.resamples}: fewer give no interval")
     for name, least in (("seed", 0), ("sample", 0), ("threads", 1)):
         if getattr(options, name) < least:
             raise UserError(f"--{name} must be {least} or more, not {getattr(options, name)}")
     if options.robustness and not {*options.router} - {*BASELINES}:
         raise UserError("--robustness rewords the questions for the routers of --router: give one")
     if options.held_out is None and (options.by or options.split_seed is not None):
-        raise UserError("--by and --split-seed say what is held out: give --held-out SHARE, too")
+        raise UserError("--by and --split-seed need --held-out SHARE")
     if options.held_out is not None and not 0 < options.held_out < 1:
         raise UserError(f"--held-out must be a share between 0 and 1, not {options.held_out:g}")
     _check_models(options)
@@ -197,13 +154,13 @@ def _check_models(options: argparse.Namespace) -> None:
         raise UserError("--models is for --outcomes: a job has an edge and a cloud model")
     if options.threshold is None:
         return
-    told = " ".join(f"{threshold:g}" for threshold in options.threshold)
+    given = " ".join(f"{threshold:g}" for threshold in options.threshold)
     if not np.isfinite(options.threshold).all():
-        raise UserError(f"--threshold must be a number, not {told}")
+        raise UserError(f"--threshold must be a number, not {given}")
     wanted = len(options.models) - 1 if options.models else 1
     if len(options.threshold) != wanted or (np.diff(options.threshold) < 0).any():
         many = f"{wanted} increasing numbers, one for each model except the cheapest" if wanted > 1 else "one number"
-        raise UserError(f"--threshold must be {many}, not {told}")
+        raise UserError(f"--threshold must be {many}, not {given}")
     if options.scores is None and not options.models:
         raise UserError("--threshold is for --scores: a trained router has its own")
 
@@ -215,16 +172,16 @@ def _gather(options: argparse.Namespace) -> EvaluationInputs:
         inputs = EvaluationInputs(load_outcomes(options.outcomes))
     else:
         inputs = EvaluationInputs(of_job := outcomes_of_job(options.job))
-        for scored in job_routers(options.job, of_job):
+        for scored in routers_of_job(options.job, of_job):
             inputs.add(scored, "of the job")
     for name, scores in read_scores(options.scores, inputs.outcomes).items() if options.scores else ():
         inputs.add(_with_threshold(name, scores, options), options.scores.name)
-    named = [named_router(name) for name in options.router if name not in BASELINES]
+    named = [load_router(name) for name in options.router if name not in BASELINES]
     if options.held_out is not None:
         held = inputs.outcomes.held_out(options.by or "row", options.held_out, options.split_seed or 0)
         inputs.take(held, "not held out")
     if not options.include_seen:
-        inputs.leave_out_seen(named, options.job)
+        inputs.exclude_training_queries(named, options.job)
     inputs.check_scores()
     inputs.set_labels(options.label)
     recorded = [router.name for router in inputs.routers]
@@ -234,20 +191,20 @@ def _gather(options: argparse.Namespace) -> EvaluationInputs:
     return inputs
 
 
-def _score(options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[Named]) -> None:
+def _score(options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[NamedRouter]) -> None:
     _read_probes(options, named, inputs.outcomes.queries)
     if any(one.probe for one in named):
         inputs.notes.append("the overhead of a probe is without the edge's reading of the query; that of a job has it")
     if named:
-        with threads(options.threads):
+        with limit_threads(options.threads):
             for one in named:
                 inputs.add(one.scored(inputs.outcomes, options.sample), one.given)
 
 
 def _reword(
-    options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[Named], recorded: Sequence[str]
+    options: argparse.Namespace, inputs: EvaluationInputs, named: Sequence[NamedRouter], recorded: Sequence[str]
 ) -> None:
-    """Have the ``named`` routers score the reworded questions. Those with ``recorded`` scores come before them."""
+    """Have the ``named`` routers, which follow those with ``recorded`` scores, score the reworded questions."""
     reworded = reword(inputs.outcomes.queries, options.seed)
     counts = ", ".join(f"{kind} {len(found)}" for kind, found in reworded.items())
     inputs.notes.append(f"robustness: reworded of {len(inputs.outcomes)} questions: {counts}")
@@ -259,43 +216,45 @@ def _reword(
         )
     queries = [query for found in reworded.values() for query in found.values()]
     _read_probes(options, named, queries, f"reworded-{options.seed}")
-    with threads(options.threads):
+    with limit_threads(options.threads):
         for place, one in enumerate(named, start=len(recorded)):
-            choose = functools.partial(inputs.choices, one.threshold, options.threshold)
+            choose = functools.partial(inputs.decisions, one.threshold, options.threshold)
             scores, drawn = inputs.routers[place].scores, {"resamples": options.resamples, "seed": options.seed}
             found = robustness(scores, reworded, one.scores, choose, **drawn)
             inputs.routers[place] = replace(inputs.routers[place], reworded=found)
 
 
-def _with_threshold(name: str, scores: Floats, options: argparse.Namespace) -> Scored:
+def _with_threshold(name: str, scores: Floats, options: argparse.Namespace) -> RouterScores:
     if options.models:
-        return Scored(name, scores)
+        return RouterScores(name, scores)
     threshold = options.threshold[0] if options.threshold else None
     if threshold is None and np.nanmin(scores) >= 0 and np.nanmax(scores) <= 1:
         threshold = 0.5
-    return Scored(name, scores) if threshold is None else Scored.at(name, scores, threshold)
+    return RouterScores(name, scores) if threshold is None else RouterScores.at_threshold(name, scores, threshold)
 
 
-def _read_probes(options: argparse.Namespace, named: Sequence[Named], queries: Sequence[Query], part: str = "") -> None:
-    """Have the edge read the queries for the probes among the routers. ``part``: see ``edge_states.recorded``."""
+def _read_probes(
+    options: argparse.Namespace, named: Sequence[NamedRouter], queries: Sequence[Query], part: str = ""
+) -> None:
+    """Have the edge read the queries for the probes. ``part``: see ``record_states``."""
     probes = [one.probe for one in named if one.probe is not None]
     if not probes:
-        edge_states.refuse(options, "no --router is a probe")
+        hidden_states.refuse(options, "no --router is a probe")
         return
 
     def check(model: str, digest: str) -> None:
         for probe in probes:
             probe.check_edge(model, digest)
 
-    states = edge_states.recorded(options, queries, options.out, check, part)
+    states = hidden_states.record_states(options, queries, options.out, check, part)
     for probe in probes:
-        probe.read(states)
+        probe.set_states(states)
 
 
 def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Each file whole; none of them if one cannot be written."""
+    """Write all files atomically, or none if one cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
-    with beside(folder / "evaluation") as temporary:
+    with temporary_folder(folder / "evaluation") as temporary:
         for name, content in files.items():
             data = content.encode("utf-8") if isinstance(content, str) else content
             (temporary / name).write_bytes(data)

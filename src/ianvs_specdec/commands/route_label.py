@@ -1,6 +1,6 @@
 """Run an edge and a cloud model on the questions of a data file and write the outcomes: one JSON line per query with
-the quality of both answers (0 to 1), their costs, and a label to train routers (1 = to the cloud). A journal keeps
-every answer, so that a second run repeats none.
+the quality of both answers (0 to 1), their costs, and a label to train routers (1 = to the cloud). A journal stores
+every answer: a second run repeats none.
 
 With --job the answers are those of a finished job of Ianvs, and no model runs.
 """
@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from ianvs_specdec.benchmarks.files import positive
+from ianvs_specdec.commands.arguments import check_out, check_shares, option, writing
 from ianvs_specdec.commands.hyperparameters import add_model, model_of, read_hyperparameters
-from ianvs_specdec.commands.output import check_out, written
-from ianvs_specdec.commands.threshold import check_shares
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.progress import Progress
-from ianvs_specdec.common.sampling import COLDEST
+from ianvs_specdec.common.sampling import MIN_TEMPERATURE
 from ianvs_specdec.plugin.processor import DatasetProcessor
-from ianvs_specdec.routing.outcomes.asking import SIDES, Collected, collect, read_rows
+from ianvs_specdec.routing.outcomes.collection import SIDES, Collected, collect, read_rows
 from ianvs_specdec.routing.outcomes.job import outcomes_of_job
 from ianvs_specdec.routing.outcomes.labels import LABELS, soft_labels, targets
 from ianvs_specdec.routing.outcomes.quality import NAMES, Quality, quality
@@ -32,40 +31,28 @@ PARTS = ("0", "0 to 0.5", "0.5", "0.5 to 1", "1")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--data", type=Path, metavar="FILE", help='data file of Ianvs: {"question", "answer"} a line')
     source.add_argument("--job", type=Path, metavar="DIR", help="folder of a finished job in its workspace")
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="outcomes to write (.jsonl)")
+    add("-o", "--out", type=Path, required=True, metavar="FILE", help="outcomes to write (.jsonl)")
     for side in SIDES:
         add_model(parser, side)
-    parser.add_argument("--journal", type=Path, metavar="DIR", help="folder of the journal (default: OUT.journal)")
-    parser.add_argument(
-        "--algorithm", metavar="NAME", help="the job's algorithm, if its algorithms have different models or data"
-    )
-    parser.add_argument("--limit", type=positive, metavar="N", help="N questions, spread evenly over all")
-    parser.add_argument(
-        "--concurrency",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="concurrent queries, for our engine, api and vllm",
-    )
-    parser.add_argument(
-        "--quality", default="benchmark", metavar="NAME", help=f"how answers are scored: {', '.join(NAMES)}"
-    )
-    parser.add_argument(
-        "--scorer-set",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="option of the benchmark's scorers, as in the dataset processor: judge_model, run_code, ...; repeatable",
-    )
-    parser.add_argument("--samples", type=positive, metavar="N", help="sampled answers per model, for soft labels")
-    parser.add_argument(
-        "--temperature", type=float, metavar="T", help="temperature of the samples (default: the model's, or 1)"
-    )
-    parser.add_argument("--label", choices=LABELS, help="default hybrid; soft with --samples")
-    parser.add_argument("--epsilon", type=float, default=0.0, help="hybrid: by how much better (0 to 1, default 0)")
+    add("--journal", type=Path, metavar="DIR", help="folder of the journal (default: OUT.journal)")
+    algorithm = "the job's algorithm, if its algorithms have different models or data"
+    add("--algorithm", metavar="NAME", help=algorithm)
+    add("--limit", type=positive, metavar="N", help="N questions, spread evenly over all")
+    concurrency = "concurrent queries, for our engine, api and vllm"
+    add("--concurrency", type=positive, default=1, metavar="N", help=concurrency)
+    scorers = f"how answers are scored: {', '.join(NAMES)}"
+    add("--quality", default="benchmark", metavar="NAME", help=scorers)
+    item = "option of the benchmark's scorers, as in the dataset processor: judge_model, run_code, ...; repeatable"
+    add("--scorer-set", action="append", default=[], metavar="K=V", help=item)
+    add("--samples", type=positive, metavar="N", help="sampled answers per model, for soft labels")
+    temperature = "temperature of the samples (default: the model's, or 1)"
+    add("--temperature", type=float, metavar="T", help=temperature)
+    add("--label", choices=LABELS, help="default hybrid; soft with --samples")
+    add("--epsilon", type=float, default=0.0, help="hybrid: by how much better (0 to 1, default 0)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -74,8 +61,8 @@ def run(options: argparse.Namespace) -> int:
     if options.job is not None:
         outcomes = outcomes_of_job(options.job, scorer, options.algorithm)
     else:
-        outcomes = _asked(options, scorer)
-    _finish(options, outcomes)
+        outcomes = _run_models(options, scorer)
+    _save(options, outcomes)
     return 0
 
 
@@ -84,20 +71,21 @@ def _check(options: argparse.Namespace) -> None:
     if not options.out.name.endswith(".jsonl"):
         raise UserError(f"--out {options.out}: outcomes are JSON lines, give a name that ends in .jsonl")
     check_shares(options, "epsilon")
-    if options.temperature is not None and not COLDEST <= options.temperature < 100:
+    if options.temperature is not None and not MIN_TEMPERATURE <= options.temperature < 100:
         raise UserError(f"--temperature must be above 0, not {options.temperature:g}: greedy answers do not differ")
     if options.temperature is not None and not options.samples:
         raise UserError("--temperature is that of --samples; the answers' own is among the model's settings")
     if options.label == "soft" and not options.samples:
         raise UserError("--label soft needs several answers of each model: give --samples N")
-    asking = ("edge", "cloud", "edge_backend", "cloud_backend", "edge_set", "cloud_set", "journal", "limit", "samples")
-    if options.job is not None and (given := [name for name in (*asking, "scorer_set") if getattr(options, name)]):
-        raise UserError(f"--{given[0].replace('_', '-')} is for asking models; --job takes what was answered")
+    models = ("edge", "cloud", "edge_backend", "cloud_backend", "edge_set", "cloud_set")
+    asking = (*models, "journal", "limit", "samples", "scorer_set")
+    if options.job is not None and (given := [name for name in asking if getattr(options, name)]):
+        raise UserError(f"{option(given[0])} is for running models; --job uses recorded answers")
     if options.data is not None and options.algorithm:
         raise UserError("--algorithm needs --job")
 
 
-def _asked(options: argparse.Namespace, scorer: Quality) -> Outcomes:
+def _run_models(options: argparse.Namespace, scorer: Quality) -> Outcomes:
     settings = {side: model_of(options, side, model.check_hyperparameters) for side, model in SIDES.items()}
     scorers = read_hyperparameters(None, options.scorer_set, "--scorer-set")
     scorers.check(DatasetProcessor.check_hyperparameters)
@@ -119,17 +107,17 @@ def _asked(options: argparse.Namespace, scorer: Quality) -> Outcomes:
     except BaseException:
         progress.close()
         if progress.done:
-            print(f"{progress.done} answers are kept in {journal}: the next run goes on from there", file=sys.stderr)
+            print(f"{progress.done} answers are stored in {journal}: the next run resumes", file=sys.stderr)
         raise
     progress.close()
-    _tell_left_out(collected, len(asked.queries))
+    _report_left_out(collected, len(asked.queries))
     if any(collected.unparsed.values()):
         parts = ", ".join(f"{count} of the {side}" for side, count in collected.unparsed.items())
         print(f"answers without a letter or number that could be read, which count as wrong: {parts}", file=sys.stderr)
     return collected.outcomes
 
 
-def _tell_left_out(collected: Collected, total: int) -> None:
+def _report_left_out(collected: Collected, total: int) -> None:
     parts = [f"{count} without an answer of the {side}" for side, count in collected.failed.items() if count]
     parts += [f"{collected.unscored} without a score"] if collected.unscored else []
     if parts:
@@ -138,17 +126,17 @@ def _tell_left_out(collected: Collected, total: int) -> None:
         print(f"{left} of {total} queries are left out: {', '.join(parts)}{reason}", file=sys.stderr)
 
 
-def _finish(options: argparse.Namespace, outcomes: Outcomes) -> None:
+def _save(options: argparse.Namespace, outcomes: Outcomes) -> None:
     kind = options.label or ("soft" if options.samples else "hybrid")
     extra: dict[str, Any] = {}
     try:
         values = targets(outcomes, kind, options.epsilon)
         extra["label"] = values.tolist()
-        told = _told(values, kind, options.epsilon, outcomes)
+        labels = _label_summary(values, kind, options.epsilon, outcomes)
     except UserError as error:
-        # What was answered is worth keeping: with further queries, or other labels, it may be of use.
-        told = f"no labels: {error}"
-    with written(options.out):
+        # The outcomes may be usable with more queries or other labels.
+        labels = f"no labels: {error}"
+    with writing(options.out):
         save_outcomes(options.out, outcomes, **extra)
     better = [100 * float((sign * outcomes.gain > 0).mean()) for sign in (1, -1)]
     print(f"{options.out}: {len(outcomes)} queries")
@@ -160,11 +148,11 @@ def _finish(options: argparse.Namespace, outcomes: Outcomes) -> None:
         cost = getattr(outcomes, f"{side}_cost")
         if cost is not None:
             print(f"cost of 1,000 queries in the {side}: {1000 * cost.mean():.4g}")
-    print(told)
+    print(labels)
 
 
-def _told(values: Floats, kind: str, epsilon: float, outcomes: Outcomes) -> str:
-    """How the labels are distributed. The entropy is that of their values (in tenths), in bits."""
+def _label_summary(values: Floats, kind: str, epsilon: float, outcomes: Outcomes) -> str:
+    """Distribution of the labels, with the entropy of their values (in tenths) in bits."""
     shares = np.unique(np.round(values, 1), return_counts=True)[1] / len(values)
     entropy = float(-(shares * np.log2(shares)).sum())
     detail = f" (epsilon {epsilon:g})" if kind == "hybrid" else ""
@@ -173,5 +161,5 @@ def _told(values: Floats, kind: str, epsilon: float, outcomes: Outcomes) -> str:
     places = np.select([values == 0, values < 0.5, values == 0.5, values < 1], range(4), 4)
     counts = np.bincount(places, minlength=5)
     parts = zip(PARTS, 100 * counts / len(values), strict=True)
-    told = ", ".join(f"{name} in {share:.1f} %" for name, share in parts if share)
-    return f"label {kind}{detail}: {told}; mean {values.mean():.3f}, entropy {entropy:.2f} bit"
+    distribution = ", ".join(f"{name} in {share:.1f} %" for name, share in parts if share)
+    return f"label {kind}{detail}: {distribution}; mean {values.mean():.3f}, entropy {entropy:.2f} bit"

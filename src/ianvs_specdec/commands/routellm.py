@@ -13,7 +13,7 @@ import dataclasses
 from pathlib import Path
 
 from ianvs_specdec.benchmarks import routellm
-from ianvs_specdec.commands.output import check_out, written
+from ianvs_specdec.commands.arguments import check_out, writing
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.storage.cells import csv_text
 from ianvs_specdec.records.identity import write_atomically
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--out must name a .csv file, by which the format is known; got {options.out}")
     records = list(routellm.read(options.records, options.edge, options.cloud))
     names = [field.name for field in dataclasses.fields(routellm.MmluRecord)]
-    with written(options.out):
+    with writing(options.out):
         write_atomically(options.out, csv_text([names, *map(dataclasses.astuple, records)]))
     edge, cloud = (
         100 * sum(getattr(r, side) for r in records) / len(records) for side in ("edge_correct", "cloud_correct")

@@ -1,6 +1,4 @@
-"""``specdec serve``: any back end, or the models and the router of a test case, behind the OpenAI chat completions
-protocol.
-"""
+"""``specdec serve``: an OpenAI-compatible server of any back end, or of a test case's router and models."""
 
 from __future__ import annotations
 
@@ -13,13 +11,14 @@ from typing import TYPE_CHECKING
 from ianvs_specdec.backends import BACKENDS, backend
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.base import LLM
-from ianvs_specdec.backends.loaded import LoadedLLM
+from ianvs_specdec.backends.local import TokenizingLLM
 from ianvs_specdec.backends.prompts import chat_template
-from ianvs_specdec.commands import parent, tls
+from ianvs_specdec.commands.arguments import check_ranges, option
 from ianvs_specdec.commands.hyperparameters import add_template, read_hyperparameters
+from ianvs_specdec.commands.server_arguments import add_parent, add_tls, check_tls, watch_parent
 from ianvs_specdec.common import heap
-from ianvs_specdec.common.errors import UserError, install
-from ianvs_specdec.models.templates import CLOCK, reads
+from ianvs_specdec.common.errors import UserError, install_command
+from ianvs_specdec.models.templates import CLOCK, template_variables
 from ianvs_specdec.net import LOOPBACK
 from ianvs_specdec.net.addresses import bind
 from ianvs_specdec.plugin.settings import ModelSettings
@@ -31,18 +30,18 @@ OF_ONE_MODEL = (
     *("model", "backend", "settings", "length", "truncate_prompts", "chat_template_kwargs", "template_time"),
     *("emulate", "name"),
 )
-"""Options that a job has its own settings for."""
+"""Options that exclude ``-f``: a job has its own settings for them."""
 CONCURRENCY = 64
-"""Default of the concurrent requests to a back end that takes many."""
-MOST_AT_ONCE = 1024
-"""Each has a thread."""
+"""Default number of concurrent requests, if the back end supports concurrency."""
+MOST_CONCURRENT = 1024
+"""Maximum number of concurrent requests, each with a thread."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-f", dest="job", metavar="JOB", help="a job's YAML file: serve one of its test cases")
     add("--algorithm", metavar="NAME", help="with -f: the algorithm whose test case is served")
-    fallback = "with -f: the edge answers where the cloud fails, or has not begun after S seconds"
+    fallback = "with -f: the edge answers if the cloud fails or does not start within S seconds"
     add("--fallback", type=float, metavar="S", help=fallback)
     add("--model", metavar="DIR", help="folder in Hugging Face format, GGUF file, or a name on the hub")
     add("--backend", metavar="NAME", help=f"one of: {', '.join(BACKENDS)} (default autoregressive)")
@@ -57,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     add("--port", type=int, default=8000, metavar="N", help="default 8000; 0 = any that is free")
     add("--api-key-env", metavar="NAME", help="environment variable with the key that clients must send")
-    tls.add_arguments(parser)
+    add_tls(parser)
     concurrency = f"concurrent requests (default {CONCURRENCY}; 1 for back ends without concurrency)"
     add("--concurrency", type=int, metavar="N", help=concurrency)
     add("--queue", type=int, default=256, metavar="N", help="waiting requests (default 256)")
@@ -66,14 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-body", type=int, default=4 << 20, metavar="BYTES", help="maximum size of a request (default 4 MiB)")
     add("--grace", type=float, default=30.0, metavar="S", help="seconds to finish requests at shutdown (30)")
     add("--ui", action="store_true", help="a page at /ui with requests and answers, for this machine")
-    parent.add_argument(parser)
+    add_parent(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    # Everything the user may have got wrong is found before the model is loaded.
+    # Before the model is loaded, to report invalid arguments early.
     _check(options)
     if options.exit_with_parent:
-        parent.watch()
+        watch_parent()
     key = _key(options.api_key_env)
     try:
         from ianvs_specdec.serving.app import Service, create_app
@@ -87,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
         case = None if options.job is None else _test_case(options)
     except ImportError as error:
         message = f"the server needs uvicorn, starlette and prometheus_client ({error})"
-        raise UserError(f"{message}: {install('serve')}") from error
+        raise UserError(f"{message}: {install_command('serve')}") from error
     loaded = [(side.llm, side.settings) for side in case.sides.values()] if case else [_model(options)]
     concurrency = max([_concurrency(options.concurrency, llm) for llm, _ in loaded])
     bound = bind(options.host, options.port)
@@ -102,17 +101,17 @@ def run(options: argparse.Namespace) -> int:
         print(f"specdec serve: {reason}", file=sys.stderr)
     for llm, settings in loaded:
         llm.load()
-        if CLOCK in reads(chat_template(llm)) and not settings.sampling.template_time:
+        if CLOCK in template_variables(chat_template(llm)) and not settings.sampling.template_time:
             print("specdec serve: the chat template uses today's date; --template-time sets it", file=sys.stderr)
     heap.keep()
     llm, settings = loaded[0]
     this_machine = options.host in LOOPBACK and not key
     limits = settings.sampling, key, options.deadline, options.max_body, this_machine
     if case is None:
-        name = options.name or served_name(settings.own.model)
+        name = options.name or served_name(settings.general.model)
         metrics = Metrics(name, settings.backend)
         engine: EngineClient = Engine(llm, options.queue, concurrency, metrics)
-        window = llm.chat.window if isinstance(llm, LoadedLLM) else None
+        window = llm.chat.window if isinstance(llm, TokenizingLLM) else None
         service = Service((name,), *limits, window)
         app = create_app(service, engine, metrics, token_routes(llm, service))
     else:
@@ -139,24 +138,23 @@ def _test_case(options: argparse.Namespace) -> Case:
     from ianvs_specdec.gateway.case import read_case
 
     if given := [name for name in OF_ONE_MODEL if getattr(options, name)]:
-        raise UserError(f"--{given[0].replace('_', '-')} does not go with -f: the job's files have it for each model")
+        raise UserError(f"{option(given[0])} does not go with -f: the job's files have it for each model")
     return read_case(options.job, options.algorithm, read_hyperparameters(None, options.set, "--set").values)
 
 
 def _check(options: argparse.Namespace) -> None:
-    for name, ok, rule in (
+    check_ranges(
+        options,
         ("port", 0 <= options.port <= 65535, "from 0 to 65535"),
-        ("concurrency", options.concurrency in (None, *range(1, MOST_AT_ONCE + 1)), f"from 1 to {MOST_AT_ONCE}"),
+        ("concurrency", options.concurrency in (None, *range(1, MOST_CONCURRENT + 1)), f"from 1 to {MOST_CONCURRENT}"),
         ("queue", options.queue >= 0, "0 or more"),
         ("connections", 1 <= options.connections <= 1_000_000, "from 1 to 1000000"),
         ("deadline", 0 < options.deadline <= 1e6, "more than 0 (seconds)"),
-        ("max-body", options.max_body >= 1, "at least 1 (byte)"),
+        ("max_body", options.max_body >= 1, "at least 1 (byte)"),
         ("grace", 0 <= options.grace <= 1e6, "0 or more (seconds)"),
         ("fallback", options.fallback is None or 0 < options.fallback <= 1e6, "more than 0 (seconds)"),
-    ):
-        if not ok:
-            raise UserError(f"--{name} must be {rule}, not {getattr(options, name.replace('-', '_'))}")
-    tls.check(options)
+    )
+    check_tls(options)
     if options.ui and (options.host not in LOOPBACK or options.api_key_env):
         raise UserError(
             "--ui shows all answers to every user of this machine: it needs --host 127.0.0.1 (ssh -L makes the page "
@@ -179,7 +177,7 @@ def _key(variable: str | None) -> str:
 
 
 def _settings(options: argparse.Namespace) -> ModelSettings:
-    """The hyperparameters of the file, with those of the command line in place of the same ones there."""
+    """The hyperparameters of the file, overridden by the command line."""
     named = {
         "--model": options.model,
         "--backend": options.backend,
@@ -191,7 +189,7 @@ def _settings(options: argparse.Namespace) -> ModelSettings:
     }
     given = read_hyperparameters(options.settings, options.set, "--set", named)
     if not given.values.get("model"):
-        raise UserError("which model? Give --model, --settings with a file that has the key model, or -f with a job")
+        raise UserError("no model: give --model, --settings with a file that has the key model, or -f with a job")
     settings = given.check(ModelSettings.parse)
     if options.length is not None and "length" not in backend(settings.backend).Options.model_fields:
         raise UserError(

@@ -1,4 +1,4 @@
-"""``specdec simulate``: a speculation length under the load of many users, in simulated time."""
+"""``specdec simulate``: speculation policies under the load of many users, in simulated time."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec import lengths
+from ianvs_specdec.commands.arguments import check_out, writing
 from ianvs_specdec.commands.hyperparameters import add_settings, read_hyperparameters, settings_of
-from ianvs_specdec.commands.output import check_out, written
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.load.arrivals import Arrival, scaled
 from ianvs_specdec.load.plan import SIMULATED_PATTERNS, SimulationPlan
@@ -17,13 +17,13 @@ from ianvs_specdec.records.identity import write_atomically
 
 if TYPE_CHECKING:
     from ianvs_specdec.engine.costs import CostTable
-    from ianvs_specdec.engine.scheduling import Length
+    from ianvs_specdec.engine.length import Length
     from ianvs_specdec.load.simulation.workload import RecordedAnswer
 
 ORACLE = "oracle"
 ACCEPTANCE = {"": 0.7}
 PROMPT_TOKENS, MAX_TOKENS = 256, 128
-"""Tokens of a request where nothing is recorded."""
+"""Tokens of a request if no trace is given."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,28 +48,28 @@ def run(options: argparse.Namespace) -> int:
     coming = [] if plan.arrivals in SIMULATED_PATTERNS else _trace(plan)
     costs = tables.read(options.profile)
     length = _length(plan.policy, costs)
-    # Nobody knows how long an answer of a trace may have been: as long as the longest.
+    # Traces have no max_tokens: the longest answer.
     most = plan.max_tokens or max([arrival.output_tokens for arrival in coming], default=None)
     workload = Workload(_recorded(plan), plan.prompt_tokens, most)
     rate = len(coming) / plan.seconds if coming else plan.rate
     found = simulate(plan.model_copy(update={"rate": rate, "coming": coming}), costs, length, workload)
-    with written(options.out):
+    with writing(options.out):
         write_atomically(options.out, json.dumps(found, indent=1) + "\n")
     stated = " (a stated machine)" if costs.emulated else ""
     print(
         f"{plan.policy} on {costs.machine or 'the machine'}{stated}: {found['requests']['completed']} answers, "
-        f"{found['tokens_per_second']:g} token/s, latency p50 {_shown(found, 'p50')}, p99 {_shown(found, 'p99')}"
+        f"{found['tokens_per_second']:g} token/s, latency p50 {_latency(found, 'p50')}, p99 {_latency(found, 'p99')}"
     )
     return 0
 
 
-def _shown(found: dict[str, Any], percentile: str) -> str:
+def _latency(found: dict[str, Any], percentile: str) -> str:
     value = found["latency"][percentile]
     return "-" if value is None else f"{value:.4g} s"
 
 
 def _trace(plan: SimulationPlan) -> list[Arrival]:
-    """The requests of the trace that ``--arrivals`` names, at its own rate or at ``--rate``."""
+    """The requests of the trace file ``--arrivals``, at its own rate or at ``--rate``."""
     from ianvs_specdec.load.arrivals import read_trace
 
     path = Path(plan.arrivals)

@@ -1,1 +1,1 @@
-"""What every other package stands on: errors, plain types, progress, files that survive."""
+"""Errors, plain types, settings, progress and durable files, used by all packages."""

@@ -1,8 +1,7 @@
-"""The energy that this machine uses, by its own counters: RAPL of processors and memory, NVML of NVIDIA's GPUs, and
-where they cannot be read, the battery.
+"""Energy meters of this machine: RAPL for processors and memory, NVML for NVIDIA GPUs, else the battery.
 
-RAPL (Documentation/power/powercap of the Linux kernel): a package has its sub-zones ``core`` and ``uncore`` in it, and
-``psys`` has the packages in it; ``dram`` is a sub-zone, but no part of a package.
+RAPL (Documentation/power/powercap of the Linux kernel): a package includes its sub-zones ``core`` and ``uncore``, and
+``psys`` includes the packages; ``dram`` is a sub-zone of a package, but not included in it.
 """
 
 from __future__ import annotations
@@ -13,29 +12,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.common.errors import packages
+from ianvs_specdec.common.errors import optional_import
 
 MOST_WATTS = 2_000.0
-"""Of one counter. One that seems to have used more was reset, as by a suspend, or is broken."""
+"""Maximum of one counter. A higher reading means that it was reset, as by a suspend, or is broken."""
 LAG = 1.0
-"""Seconds by which a counter may be behind. RAPL counts each millisecond, NVML 10 times a second."""
+"""Maximum delay of a counter in seconds. RAPL counts each millisecond, NVML 10 times a second."""
 
 
 class Counter:
-    """``joules`` reads what has been used so far, up to ``full`` joules, where it begins anew."""
+    """An energy counter. ``joules`` reads its total, which wraps around at ``full`` joules."""
 
     def __init__(self, name: str, joules: Callable[[], float], full: float = 0.0) -> None:
         self.name, self._joules, self._full, self._last = name, joules, full, joules()
 
     def used(self) -> float:
-        """Joules since the call before, or since the beginning."""
+        """Joules since the previous call, or since the start."""
         now = self._joules()
         used, self._last = now - self._last, now
         return used + self._full if used < 0 else used
 
 
 class Power:
-    """``watts`` is read at each call; between two readings the mean of both counts."""
+    """A power meter. ``watts`` is read at each call; the energy between two calls assumes the mean of both."""
 
     def __init__(self, name: str, watts: Callable[[], float]) -> None:
         self.name, self._watts = name, watts
@@ -52,7 +51,7 @@ Source = Counter | Power
 
 
 class Meter:
-    """The counters of this machine. ``source``: their names; ``lack``: why they cannot be read. Not thread-safe."""
+    """The meters of this machine. ``source``: their names; ``lack``: why they cannot be read. Not thread-safe."""
 
     def __init__(self, sysfs: Path = Path("/sys")) -> None:
         self._sysfs = sysfs
@@ -62,8 +61,8 @@ class Meter:
         self.source = self.lack = ""
 
     def find(self) -> bool:
-        """Look for the counters, once; whether there are any. A sum without one of them would be too small: where one
-        cannot be read, only the battery, which has all of it in it, can take their place."""
+        """Find the meters, on the first call; returns whether there are any. If one cannot be read, the sum would be
+        too small: then only the battery, which supplies all of them, is used."""
         if self._sources is None:
             self._sources, lacks = [], []
             for counters in ((_rapl, _gpus), (_battery,)):
@@ -76,7 +75,7 @@ class Meter:
         return bool(self._sources)
 
     def used(self) -> tuple[float | None, float]:
-        """Joules and seconds since the call before; None where a counter cannot be read, or could not then."""
+        """Joules and seconds since the previous call; None instead of joules if a meter failed now or then."""
         now = time.perf_counter()
         seconds, self._since = now - self._since, now
         broken, self._broken, joules = self._broken, False, 0.0
@@ -86,7 +85,7 @@ class Meter:
                 if not 0 <= used <= MOST_WATTS * (seconds + LAG):
                     raise ValueError(f"{used:g} J in {seconds:g} s are impossible")
                 joules += used
-            except Exception as error:  # drivers have their own, and no answer fails for want of a figure
+            except Exception as error:  # drivers have their own; a failed reading must not fail the answer
                 self._broken, self.lack = True, f"{source.name}: {_words(error)}"
         return (None if broken or self._broken else joules), seconds
 
@@ -112,7 +111,7 @@ def _joules(file: Path) -> float:
 def _gpus(sysfs: Path) -> Iterable[Source]:
     if not (sysfs / "module/nvidia").exists():
         return
-    with packages():
+    with optional_import():
         import pynvml as nvml
 
     nvml.nvmlInit()
@@ -128,7 +127,7 @@ def _gpu(nvml: Any, name: str, handle: Any) -> Source:
 
 
 def _battery(sysfs: Path) -> Iterable[Source]:
-    """Batteries of mice and the like are of the same type, but report neither power nor current."""
+    """Batteries of mice and other devices have the same type, but report neither power nor current."""
     supplies = sorted((sysfs / "class/power_supply").glob("*"))
     known = [supply for supply in supplies if (supply / "power_now").exists() or (supply / "current_now").exists()]
     batteries = [supply for supply in known if _text(supply / "type") == "Battery"]
@@ -144,7 +143,7 @@ def _discharge(batteries: list[Path]) -> float:
 
 
 def _watts(battery: Path) -> float:
-    """Some drivers give what flows out a negative sign."""
+    """Some drivers report a discharge as negative."""
     if (power := battery / "power_now").exists():
         return abs(int(_text(power))) / 1e6
     return abs(int(_text(battery / "voltage_now")) * int(_text(battery / "current_now"))) / 1e12

@@ -1,4 +1,4 @@
-"""Errors that are the user's to solve: one message, no traceback."""
+"""Errors that users can solve: one message, no traceback."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ _EXTRAS = {
     "matplotlib": "route",
     "presidio_analyzer": "privacy",
     "psutil": "resources",
+    "pyarrow": "data",
     "pynvml": "energy",
     "scipy": "route",
     "sentence_transformers": "sentence-transformers",
@@ -31,33 +32,27 @@ _EXTRAS = {
     "spacy": "privacy",
     "threadpoolctl": "route",
 }
-"""Packages that are not among what everybody installs -> the extra that brings them."""
+"""Optional packages -> the extra that installs them."""
 
 
 def visible(text: str) -> str:
-    """A text that others wrote, as it may be shown: what a terminal or a browser would act on, such as an escape
-    sequence, a mark of the writing direction or half of a character, is written out (``\\x1b``). Line ends and tabs
-    stay.
-    """
+    """Escape the non-printable characters of untrusted text, such as terminal control sequences, direction marks and
+    lone surrogates (``\\x1b``). Line feeds, tabs and spaces are kept."""
     if text.isprintable():
         return text
-    return "".join(character if _harmless(character) else _written_out(character) for character in text)
+    return "".join(one if _is_harmless(one) else one.encode("unicode_escape").decode() for one in text)
 
 
-def _harmless(character: str) -> bool:
+def _is_harmless(character: str) -> bool:
     return character.isprintable() or character in "\n\t" or unicodedata.category(character) == "Zs"
 
 
-def _written_out(character: str) -> str:
-    return character.encode("unicode_escape").decode()
-
-
 class UserError(Exception):
-    """Something the user can put right. ``str()`` of it is the whole message: what is wrong, where, and what to do.
-    A message may hold what servers and files say; it is made ``visible``.
+    """An error that the user can fix. Its text is the whole message: what is wrong, where, and what to do. Messages may
+    quote servers and files, so they are made ``visible``.
 
-    ``key`` names the configuration key at fault, where there is one; a host that knows the file adds file and line.
-    ``others`` are further faults that were found with it.
+    ``key``: the configuration key at fault, if any, for which the host adds file and line. ``others``: further errors
+    that were found at the same time.
     """
 
     others: tuple[UserError, ...] = ()
@@ -71,7 +66,7 @@ class UserError(Exception):
 
 
 class AnswerError(UserError):
-    """One request could not be answered; others may be. ``failures``: see ``types.Trace``."""
+    """One request failed; others may succeed. ``failures``: see ``types.Trace``."""
 
     def __init__(self, message: str, failures: Sequence[tuple[float, str]] = (), *, key: str | None = None) -> None:
         super().__init__(message, key=key)
@@ -79,29 +74,29 @@ class AnswerError(UserError):
 
 
 class ContextWindowError(AnswerError, ValueError):
-    """A prompt leaves no room for an answer in the model's context window."""
+    """A prompt does not fit the model's context window."""
 
     KIND = "context window"
-    """What such a failure is called in a trace."""
+    """Name of this failure in a trace."""
 
 
 class PromptError(AnswerError):
-    """What was asked makes no prompt of the model's tokens."""
+    """A request cannot be tokenized to a prompt of the model."""
 
 
 class ChatTemplateError(PromptError):
-    """The model's chat template makes no prompt of a chat."""
+    """The model's chat template cannot render a chat."""
 
 
-class AbandonedError(AnswerError):
-    """A request was ended because nobody waits for its answer any more."""
+class RequestCancelledError(AnswerError):
+    """A request was cancelled by its client."""
 
     def __init__(self) -> None:
-        super().__init__("nobody waits for this answer any more")
+        super().__init__("the request was cancelled")
 
 
 def unknown(kind: str, name: object, known: Iterable[str], *, key: str | None = None) -> UserError:
-    """The error for a name that is not on a list: says the nearest valid one, and the list."""
+    """The error for a name that is not in ``known``. It names the closest match and all valid names."""
     names = sorted(known)
     lowered = {n.lower(): n for n in names}
     close = difflib.get_close_matches(str(name).lower(), lowered, n=1, cutoff=0.5)
@@ -111,16 +106,16 @@ def unknown(kind: str, name: object, known: Iterable[str], *, key: str | None = 
     return UserError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}", key=key)
 
 
-def install(extra: str) -> str:
-    """The command that installs what an extra of this package brings: the package itself is on no index."""
+def install_command(extra: str) -> str:
+    """The command that installs the packages of an extra (this package is not on an index)."""
     lines = [line.replace('"', "'").partition(";") for line in metadata.requires("ianvs-specdec") or ()]
     return " ".join(["pip install", *(repr(name) for name, _, when in lines if repr(extra) in when)])
 
 
-def not_installed(error: BaseException | None) -> UserError | None:
-    """The error for a package that is missing, where that is what ``error``, or what it was raised from, says.
+def missing_package_error(error: BaseException | None) -> UserError | None:
+    """The error for a missing package if ``error``, or its cause, is a ``ModuleNotFoundError``, else None.
 
-    A missing module of our own is a fault, not a missing package.
+    A missing module of this package is a bug, not a missing package.
     """
     while error is not None and not (isinstance(error, ModuleNotFoundError) and error.name):
         error = error.__cause__
@@ -128,22 +123,22 @@ def not_installed(error: BaseException | None) -> UserError | None:
     if error is None or package == __package__.partition(".")[0]:
         return None
     extra = _EXTRAS.get(package)
-    command = install(extra) if extra else "pip install -r requirements.txt"
+    command = install_command(extra) if extra else "pip install -r requirements.txt"
     return UserError(f"the package {package} is not installed: {command}")
 
 
 @contextmanager
-def packages() -> Iterator[None]:
-    """Raises ``not_installed`` in place of an import's own error. A decorator, too."""
+def optional_import() -> Iterator[None]:
+    """Replace the error of a failed import by ``missing_package_error``. Context manager and decorator."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if (told := not_installed(error)) is None:
+        if (missing := missing_package_error(error)) is None:
             raise
-        raise told from error
+        raise missing from error
 
 
 @functools.cache
 def warn_once(message: str) -> None:
-    """Log a warning the first time, however often the same settings are checked."""
+    """Log a warning once per process."""
     log.warning("%s", message)

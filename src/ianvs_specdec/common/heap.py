@@ -1,13 +1,13 @@
-"""What a process holds for as long as it runs."""
+"""Garbage collection in long-running processes."""
 
 import gc
 
 
 def keep() -> None:
-    """Have the garbage collector leave alone what there is now: it is there to stay.
+    """Exclude all present objects from garbage collection.
 
-    A model, its tokenizer and the libraries around them are half a million objects. To look through all of them takes
-    0.2 s, for which every request waits, every few seconds on a busy server.
+    A model, its tokenizer and their libraries are half a million objects. Scanning them takes 0.2 s, every few seconds
+    on a busy server, and every request waits for it.
     """
     gc.collect()
     gc.freeze()

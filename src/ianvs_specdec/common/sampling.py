@@ -1,4 +1,4 @@
-"""How an answer is asked for."""
+"""Sampling parameters of a request."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from ianvs_specdec.common.settings import STRICT, called, rule
+from ianvs_specdec.common.settings import STRICT, described_as, validator
 
-COLDEST, HOTTEST = 1e-6, 1e6
-LEAST_PENALTY, LARGEST_PENALTY = 1e-3, 1e3
-"""What logits are divided by: far beyond these, float32 has no numbers for what comes of it."""
-LARGEST_COUNT = (1 << 31) - 1
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6
+MIN_PENALTY, MAX_PENALTY = 1e-3, 1e3
+"""Divisors of logits: far beyond these bounds the results overflow float32."""
+MAX_COUNT = (1 << 31) - 1
 SEEDS = range(-(1 << 63), 1 << 64)
-"""What torch takes."""
+"""Seeds that torch accepts."""
 RESERVED = {
     *("messages", "conversations", "chat_template", "tools", "add_generation_prompt", "tokenize"),
     *("continue_final_message", "return_assistant_tokens_mask"),
 }
-"""What ``chat_template_kwargs`` may not hold."""
+"""Names that are invalid in ``chat_template_kwargs``."""
 _NEWER = ("logprobs", "min_tokens", "ignore_eos", "chat_template_kwargs", "template_time")
 
 
 def _warm(value: float) -> None:
-    if value and not COLDEST <= value <= HOTTEST:
-        raise ValueError(f"must be 0 (greedy) or a number from {COLDEST:g} to {HOTTEST:g}, not {value!r}")
+    if value and not MIN_TEMPERATURE <= value <= MAX_TEMPERATURE:
+        bounds = f"from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
+        raise ValueError(f"must be 0 (greedy) or a number {bounds}, not {value!r}")
 
 
 def _plain(value: dict[str, Any]) -> None:
-    # Keys that are no texts, and values that JSON does not have, come back as others or not at all.
+    # Other keys than strings, and values that JSON does not have, change in a round trip or fail.
     try:
         plain = json.loads(json.dumps(value, allow_nan=False)) == value
     except (TypeError, ValueError, RecursionError):
@@ -53,12 +54,12 @@ def _texts(value: Any) -> Any:
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Sequence) else value
 
 
-Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
-Temperature = Annotated[float, rule(_warm), called("0 (greedy) or a number from 1e-06 to 1e+06")]
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Temperature = Annotated[float, validator(_warm), described_as("0 (greedy) or a number from 1e-06 to 1e+06")]
 Stop = Annotated[
     tuple[str, ...],
     BeforeValidator(_texts, json_schema_input_type=str | list[str]),
-    called("a text or a list of texts"),
+    described_as("a text or a list of texts"),
 ]
 
 
@@ -66,17 +67,17 @@ Stop = Annotated[
 class Sampling:
     """How a chat becomes a prompt, how tokens are chosen and when generation ends.
 
-    ``top_p``, ``top_k`` and ``repetition_penalty`` have the meaning and the order of application they have in
-    transformers. ``stop`` strings end the output and are not part of it. Tokens that end it are none of its first
-    ``min_tokens``, and with ``ignore_eos`` they are tokens like all others.
+    ``top_p``, ``top_k`` and ``repetition_penalty`` are defined and applied in the same order as in transformers. The
+    output ends before a ``stop`` string. EOS tokens are suppressed in the first ``min_tokens`` tokens; with
+    ``ignore_eos`` they do not end the output.
     """
 
-    max_tokens: Annotated[int, Field(ge=1, le=LARGEST_COUNT, description="the most tokens of an answer")] = 512
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_COUNT, description="the most tokens of an answer")] = 512
     temperature: Annotated[Temperature, Field(description="0 decodes greedily")] = 0.0
     top_p: Annotated[float, Field(gt=0, le=1, description="the probability mass that is sampled from")] = 1.0
     top_k: Annotated[Count, Field(description="how many tokens are sampled from; 0 = all")] = 0
     repetition_penalty: Annotated[
-        float, Field(ge=LEAST_PENALTY, le=LARGEST_PENALTY, description="above 1, tokens do not repeat as often")
+        float, Field(ge=MIN_PENALTY, le=MAX_PENALTY, description="above 1, tokens do not repeat as often")
     ] = 1.0
     seed: Annotated[int, Field(ge=SEEDS[0], le=SEEDS[-1], description="of the random numbers")] = 0
     stop: Annotated[Stop, Field(description="texts that end an answer")] = ()
@@ -84,13 +85,13 @@ class Sampling:
     min_tokens: Annotated[Count, Field(description="the least tokens of an answer")] = 0
     ignore_eos: Annotated[bool, Field(description="go on after the end of the sequence")] = False
     chat_template_kwargs: Annotated[
-        dict[str, Any], rule(_plain), Field(description="variables of the model's chat template")
+        dict[str, Any], validator(_plain), Field(description="variables of the model's chat template")
     ] = field(default_factory=dict, hash=False)
     template_time: Annotated[
         # YAML makes dates of dates.
         str,
         BeforeValidator(str),
-        rule(_time),
+        validator(_time),
         Field(description="the time that the chat template reads (ISO 8601)"),
     ] = ""
 
@@ -109,17 +110,16 @@ class Sampling:
         return tuple(f.name for f in fields(cls))
 
     def to_json(self) -> dict[str, Any]:
-        """What determines an answer. Where ``logprobs`` or a later field is not used, as if there were none: answers of
-        journals that do not know it still serve.
-        """
+        """The parameters that determine an answer. Unused newer fields are omitted, so that answers in older journals
+        remain valid."""
         plain = {**vars(self), "stop": list(self.stop)}
         return {name: value for name, value in plain.items() if value or name not in _NEWER}
 
     def first(self, tokens: int) -> Sampling:
-        """The same for an answer of at most so many tokens."""
+        """These parameters for at most ``tokens`` tokens."""
         most = min(tokens, self.max_tokens)
         return replace(self, max_tokens=most, min_tokens=min(most, self.min_tokens))
 
     def after(self, tokens: int) -> Sampling:
-        """The same for what follows the first ``tokens`` tokens of an answer."""
+        """These parameters for the continuation after the first ``tokens`` tokens of an answer."""
         return replace(self, max_tokens=self.max_tokens - tokens, min_tokens=max(0, self.min_tokens - tokens))

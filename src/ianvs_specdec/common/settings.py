@@ -1,6 +1,6 @@
-"""Settings as users write them, each declared once: its name, type, bounds, default and meaning.
+"""Declarative settings: name, type, bounds, default and description.
 
-Error messages, ``--help`` and the JSON schema for editors come from these declarations.
+Error messages, ``--help`` and the JSON schema for editors are derived from these declarations.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 T = TypeVar("T")
 
 
-def rule(check: Callable[[Any], Any]) -> AfterValidator:
-    """The values that ``check`` accepts. It raises UserError, or ValueError with what follows the setting's name."""
+def validator(check: Callable[[Any], Any]) -> AfterValidator:
+    """A validator that calls ``check``, which raises UserError, or ValueError with a text that follows the setting's
+    name."""
 
     def validate(value: Any) -> Any:
         try:
@@ -34,9 +35,9 @@ def rule(check: Callable[[Any], Any]) -> AfterValidator:
     return AfterValidator(validate)
 
 
-def called(wanted: str) -> Any:
-    """What a value is in words, where its type does not say it."""
-    return Field(json_schema_extra={"wanted": wanted})
+def described_as(text: str) -> Any:
+    """Describe the valid values of a field if its type does not."""
+    return Field(json_schema_extra={"wanted": text})
 
 
 def _existing(value: str | Path) -> str | Path:
@@ -46,7 +47,7 @@ def _existing(value: str | Path) -> str | Path:
 
 
 EXISTING = AfterValidator(_existing)
-ExistingPath = Annotated[str | Path, EXISTING, called("an existing file or folder")]
+ExistingPath = Annotated[str | Path, EXISTING, described_as("an existing file or folder")]
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -65,29 +66,29 @@ def takes_mapping(field: FieldInfo) -> bool:
 
 
 class Settings(BaseModel):
-    """Values that a user sets by name. ``noun`` is what an unknown name is called in the error message."""
+    """Named settings. ``noun``: what error messages call an unknown name."""
 
     model_config = ConfigDict(**STRICT, frozen=True, defer_build=True)
     noun: ClassVar[str] = "setting"
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
-        """From a mapping, in which null stands for the default. Raises UserError as ``build`` does."""
-        return build(cls, values, cls.noun)
+        """Settings from a mapping; null stands for the default. Raises UserError as ``validated`` does."""
+        return validated(cls, values, cls.noun)
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
         return tuple(cls.model_fields)
 
-    def given(self) -> dict[str, Any]:
-        """The values that were set."""
+    def explicit(self) -> dict[str, Any]:
+        """The values that were set explicitly."""
         return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
 
-def build(kind: Callable[..., T], values: Mapping[str, Any], noun: str = "setting") -> T:
-    """``kind``, a pydantic model or dataclass, from values in which null stands for the default.
+def validated(kind: Callable[..., T], values: Mapping[str, Any], noun: str = "setting") -> T:
+    """``kind``, a pydantic model or dataclass, from ``values``; null stands for the default.
 
-    Raises UserError for the first fault, with its ``key``; ``others`` holds the other faults.
+    Raises UserError for the first error, with its ``key``; ``others`` holds the other errors.
     """
     given = {name: value for name, value in values.items() if value is not None}
     for name in given:
@@ -101,11 +102,11 @@ def build(kind: Callable[..., T], values: Mapping[str, Any], noun: str = "settin
             reasons.setdefault(str(reason["loc"][0]) if reason["loc"] else "", []).append(reason)
         faults = [_fault(kind, name, found[0], given, noun) for name, found in reasons.items()]
     raise_all(faults)
-    raise AssertionError("pydantic found a fault and named none")
+    raise AssertionError("pydantic reported no error")
 
 
-def together(*steps: Callable[[], Any]) -> list[Any]:
-    """What each step returns. Raises the UserErrors of all steps as one."""
+def collect_errors(*steps: Callable[[], Any]) -> list[Any]:
+    """The results of all steps. Raises the UserErrors of all steps as one."""
     results, faults = [], list[UserError]()
     for step in steps:
         try:
@@ -117,26 +118,26 @@ def together(*steps: Callable[[], Any]) -> list[Any]:
 
 
 def raise_all(faults: Sequence[UserError]) -> None:
-    """Raise the first fault, with the others; do nothing where there is none."""
+    """Raise the first error, with the ``others``, if there is any."""
     if faults:
         faults[0].others = tuple(faults[1:])
         raise faults[0]
 
 
 def table(kind: Any) -> Iterator[tuple[str, str, Any, str]]:
-    """Name, value in words, default and description of each setting of a pydantic model or dataclass. The default is in
-    words where it depends on other settings, else a value, "needed" or "optional"."""
+    """Name, valid values, default and description of each setting of a pydantic model or dataclass. The default is a
+    value, "needed", "optional", or a text if it depends on other settings."""
     for name, schema in properties(kind).items():
         default = "needed" if schema["required"] else schema.get("unset", schema.get("default"))
-        yield name, wanted(schema), "optional" if default is None else default, schema.get("description", "")
+        yield name, describe_value(schema), "optional" if default is None else default, schema.get("description", "")
 
 
-def wanted(schema: Mapping[str, Any]) -> str:
-    """What a value of this JSON schema is, in words: ``a whole number from 1``."""
+def describe_value(schema: Mapping[str, Any]) -> str:
+    """The values of a JSON schema as text: ``a whole number from 1``."""
     if "wanted" in schema:
         return str(schema["wanted"])
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(wanted(one) for one in schema["anyOf"] if one.get("type") != "null"))
+        return " or ".join(dict.fromkeys(describe_value(one) for one in schema["anyOf"] if one.get("type") != "null"))
     if choices := schema.get("enum") or ([schema["const"]] if "const" in schema else []):
         return ("one of " if len(choices) > 1 else "") + ", ".join(map(str, choices))
     kinds = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "a text"}
@@ -162,11 +163,13 @@ def properties(kind: Any) -> dict[str, dict[str, Any]]:
     """The JSON schema of each setting, without null, and whether it is ``required``."""
     schema = TypeAdapter(kind).json_schema()
     required = schema.get("required", ())
-    return {name: {**_some(one), "required": name in required} for name, one in schema.get("properties", {}).items()}
+    return {
+        name: {**_without_null(one), "required": name in required} for name, one in schema.get("properties", {}).items()
+    }
 
 
-def _some(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a value that may be null, without null."""
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """``schema`` without the alternative null."""
     others = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
     if len(others) != 1:
         return schema
@@ -185,10 +188,10 @@ def _fault(kind: Any, name: str, reason: Any, values: Mapping[str, Any], noun: s
         return UserError(f"{name} {own}".strip(), key=name or (word if word in properties(kind) else None))
     schema = properties(kind)[name]
     if reason["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
-        return UserError(f"{name} is missing: {schema.get('description') or wanted(schema)}", key=name)
+        return UserError(f"{name} is missing: {schema.get('description') or describe_value(schema)}", key=name)
     value, choices = values[name], schema.get("enum")
     if len(reason["loc"]) > 1 and schema.get("type") == "array" and "wanted" not in schema:
         return UserError(f"{name} has {reprlib.repr(reason['input'])}: {reason['msg'].lower()}", key=name)
     if choices and isinstance(value, (str, bool)):
         return unknown(name, value, choices, key=name)
-    return UserError(f"{name} must be {wanted(schema)}, not {reprlib.repr(value)}", key=name)
+    return UserError(f"{name} must be {describe_value(schema)}, not {reprlib.repr(value)}", key=name)

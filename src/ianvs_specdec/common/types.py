@@ -1,6 +1,6 @@
-"""The plain types that every package uses: what is asked, how to sample, what came back and how it went.
+"""Types of queries, completions and traces, used by all packages.
 
-Nothing here imports anything heavy, so routers, benchmarks, metrics and the journal start in milliseconds.
+No heavy imports, so that routers, benchmarks, metrics and the journal start in milliseconds.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-REJECTED_SHOWN = 8
+MAX_REJECTED = 8
 ENGINES = ("auto", "native", "torch", "transformers")
-"""What computes a model in this process: our native step, our own forward in torch, or the model as transformers has
-it; auto = the first of these that can."""
+"""Implementations of a model in this process: native step, our forward in torch, transformers; auto = the first that
+supports the model."""
 POOLING = ("last", "max")
-"""What a probe sees of a layer's hidden states: those of the prompt's last token, and the largest over all its tokens.
-On the embedded world APGR was 0.76 by the former alone and 0.79 by both."""
+"""Pooling of a layer's hidden states for a probe: last token of the prompt, and maximum over its tokens. APGR on the
+embedded world: 0.76 with the former alone, 0.79 with both."""
 
 LARGEST = 1 << 53
-"""Beyond this, whole numbers cannot be told apart as floats, in which metrics add them up."""
+"""Maximum integer that a float represents exactly; metrics add floats."""
 Whole = Annotated[int, msgspec.Meta(gt=-LARGEST, lt=LARGEST)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=LARGEST)]
 Real = Annotated[float, msgspec.Meta(gt=-1e300, lt=1e300)]
@@ -38,26 +38,25 @@ Message = dict[str, str]
 
 @dataclass(frozen=True)
 class Hints:
-    """What is known of a request besides what is asked. No answer depends on it, only how fast it comes.
+    """Options of a request that do not change its answer.
 
-    ``prediction`` is a text that is expected back, whole or in parts; ``task`` names the kind of request. Once
-    ``given_up`` says so, nobody waits for the answer; a back end that asks it, from any thread, ends the request with
-    ``AbandonedError``. With ``Sampling.logprobs`` the ``top`` likeliest tokens are recorded beside each token,
-    also those of a ``scored`` prompt.
+    ``prediction``: text that the answer is expected to repeat, whole or in parts. ``task``: kind of request, used to
+    predict acceptance. ``cancelled`` returns True once the client has cancelled the request; the back end, which may
+    call it from any thread, then raises ``RequestCancelledError``. ``top``: number of alternatives recorded per token
+    with ``Sampling.logprobs``, with ``scored`` also for the tokens of the prompt.
     """
 
     prediction: str = ""
     task: str = ""
-    given_up: Callable[[], bool] | None = None
+    cancelled: Callable[[], bool] | None = None
     top: int = 0
     scored: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Encoding:
-    """A prompt as a model read it: ``states``, float16 ``[layers, 2 * hidden]``, are hidden states pooled as
-    ``POOLING`` says. What is beyond the range of float16, as single states of large models may be, is its largest
-    number."""
+    """Hidden states of a prompt: ``states``, float16 ``[layers, 2 * hidden]``, pooled according to ``POOLING``. Values
+    out of range are clipped."""
 
     states: NDArray[np.float16]
     prompt_tokens: int
@@ -65,9 +64,9 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class Work:
-    """What an engine has done since it began: ``steps`` of its target, and of all verification steps of its requests
-    (see ``Step``) how many they were and what they drafted, accepted, emitted and verified."""
+class EngineCounters:
+    """Totals since the start of an engine: ``steps`` of its target, and the number and the sums of all its verification
+    steps (see ``Step``)."""
 
     steps: int = 0
     verifications: int = 0
@@ -79,21 +78,21 @@ class Work:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What an engine has to do: how many sequences share its steps, how many requests wait for room beside them, and
-    the bytes that are set aside for what the sequences may come to hold; beside them, what it has ``done``."""
+    """Load of an engine: numbers of running sequences and of waiting requests, and the bytes reserved for the running
+    sequences at their longest; ``counters``: its totals so far."""
 
     sequences: int
     waiting: int
     memory: int
-    done: Work = field(default=Work(), compare=False)
+    counters: EngineCounters = field(default=EngineCounters(), compare=False)
 
 
 class Step(msgspec.Struct, array_like=True):
-    """One verification step: a target forward that checks ``drafted`` tokens, keeps ``accepted`` and emits ``emitted``.
+    """One verification step: a target forward that checks ``drafted`` tokens, accepts ``accepted`` and emits
+    ``emitted``.
 
-    ``verified`` counts the tokens the target computed in the step, the root included; ``emitted`` counts what reached
-    the output, and of the right drafts only those count as ``accepted``: the step that runs into a stop or the token
-    limit emits less than one token more than was right.
+    ``verified`` counts the tokens that the target computed, including the root. Only tokens that reach the output count
+    as ``emitted`` and ``accepted``: a step that ends at a stop or the token limit may emit fewer than accepted + 1.
     """
 
     drafted: Count
@@ -103,15 +102,14 @@ class Step(msgspec.Struct, array_like=True):
 
 
 class SplitTrace(msgspec.Struct, omit_defaults=True):
-    """What an edge and a verifier did for one answer, besides its steps.
+    """Split decoding of one answer, besides its steps.
 
-    ``rounds`` are drafts that were verified, of which at most ``in_flight`` were on their way at a time; ``waits`` are
-    those that were sent when none was, and ``drafting`` the seconds that the edge drafted meanwhile; the others took
-    ``hidden`` seconds to draft, with what else the edge did meanwhile. Of ``ahead`` verdicts behind which something was
-    drafted already, ``hits`` were among what it was drafted for. ``streamed`` tokens were drafted by the verifier.
-    ``breaks`` counts streams that broke, ``lost`` the seconds without one; ``alone`` the last tokens that are the
-    edge's own. ``prefill`` and ``work`` are the verifier's seconds until the first token and since, without waits for
-    drafts; None where it could not tell.
+    ``rounds``: verified drafts, of which at most ``in_flight`` were in flight at a time. ``waits``: drafts sent while
+    none was in flight, which took ``drafting`` seconds to draft; the others took ``hidden`` seconds, including other
+    work of the edge. ``ahead``: verdicts for which the edge had drafted ahead; ``hits``: those that it had predicted.
+    ``streamed``: tokens drafted by the verifier. ``breaks``: broken streams; ``lost``: seconds without a stream;
+    ``alone``: last tokens, generated by the edge alone. ``prefill``, ``work``: seconds of the verifier until the first
+    token and after it, without waiting for drafts; None if unknown.
     """
 
     rounds: Count
@@ -130,8 +128,8 @@ class SplitTrace(msgspec.Struct, omit_defaults=True):
 
 
 class Energy(msgspec.Struct, omit_defaults=True):
-    """What a machine used for a request: its share of the ``joules`` and of the ``seconds`` in which they were used, by
-    the counters that ``source`` names. Without work it would have used ``idle`` of the joules."""
+    """Energy of a request: its share of the ``joules`` and ``seconds`` of the machine, measured by ``source``.
+    ``idle``: the joules of an idle machine in that time."""
 
     joules: Amount
     seconds: Amount
@@ -140,41 +138,35 @@ class Energy(msgspec.Struct, omit_defaults=True):
 
 
 class Trace(msgspec.Struct, omit_defaults=True):
-    """What happened to one request. Times are seconds since the request was issued, on a monotonic clock.
+    """Measurements of one request. Times are seconds since the request was issued, on a monotonic clock. Fields that a
+    back end does not report are empty or None.
 
-    ``chunks`` holds one ``(time, tokens)`` pair for each piece that reached the caller; speculative decoding emits
-    several tokens at once, so tokens are counted, never chunks. ``steps`` holds the verification steps (the prefill
-    pass and the one token it yields are not among them); it is empty for back ends that do not tell. ``near_ties``
-    lists the output positions where the two best tokens were so close that rounding decides between them (see
-    ``engine.rounding``; coupled sampling: in log-probability plus noise), with the gap. ``bytes_up`` and
-    ``bytes_down`` are set by remote back ends.
-
-    ``rejected`` holds, for each step, the draft's own continuation from the first token that was not accepted (at most
-    ``REJECTED_SHOWN`` ids); empty for back ends that do not tell. ``failures`` lists the attempts that failed before
-    this one: seconds since the request was issued, and what went wrong in a word or two. ``issued`` is the clock time
-    (Unix seconds) of the request, by which overlapping requests are told, and ``busy``, where others were under way
-    with it, its share of the time (see ``plugin.timings``); ``memory`` the bytes that the model's weights and caches
-    held; ``target`` what computed the answer: a target of our engine by its ``kind``, or another engine by its name.
-
-    ``confidence`` is how sure the model was, where ``Sampling.logprobs`` asked for it, else None: for each output token
-    its natural log-probability, the entropy of the distribution (nats) and the margin between its two best
-    probabilities. The distribution is the model's own: the softmax of the logits, before repetition penalty,
-    temperature, top-k and top-p. ``characters`` is how many characters of the text each of these tokens adds.
-
-    ``letters`` are the options of multiple choice (A, B ...) among the likeliest first tokens, with or without a blank
-    before them, and their log-probabilities, told with ``confidence``. ``first`` is what an engine makes them of, the
-    ids of these tokens with theirs; it is not kept. ``top`` are, for each token of ``confidence``, the likeliest tokens
-    in its place, ids or their texts, with theirs, where ``Hints.top`` asked for them.
-
-    ``thinking`` tokens were thoughts, before the first token of the answer, which came at the time ``answered``: None
-    where nothing was thought, or nothing answered.
-
-    ``drafting`` are the seconds in which an engine here made its drafts, of drafts made together its part; None for
-    other back ends. The drafter's reading of the prompt is not in it, nor what it observes in steps without a draft.
-
-    ``split`` is told where an edge drafted for a verifier, ``drafts`` (drafted, accepted) where a server has no steps
-    but these sums. ``passes`` are then the target's forward passes after the prompt's, None where they are not known.
-    ``energy`` is None where the machine has no counter.
+    - ``chunks``: ``(time, tokens)`` of each piece of output. Speculative decoding emits several tokens at once, so
+      tokens are counted, never chunks.
+    - ``steps``: the verification steps, without the prefill and the token that it yields.
+    - ``near_ties``: output positions whose two best tokens are so close that rounding may decide between them, with the
+      gap (see ``engine.rounding``; coupled sampling: in log-probability plus noise).
+    - ``bytes_up``, ``bytes_down``: traffic of remote back ends.
+    - ``rejected``: per step, the draft from its first rejected token on (at most ``MAX_REJECTED`` ids).
+    - ``failures``: earlier failed attempts: seconds since the request was issued, and a short reason.
+    - ``issued``: Unix time of the request. ``busy``: its share of the time if requests overlapped (see
+      ``plugin.timings``). ``memory``: bytes of the model's weights and caches.
+    - ``target``: ``kind`` of our engine's target, or the name of another engine.
+    - ``confidence``, with ``Sampling.logprobs``: per output token its natural log-probability, the entropy of the
+      distribution (nats) and the margin between the two best probabilities. The distribution is the softmax of the
+      logits, before repetition penalty, temperature, top-k and top-p. ``characters``: characters that each of these
+      tokens adds to the text.
+    - ``letters``, with ``confidence``: options of multiple choice (A, B ...) among the likeliest first tokens, with or
+      without a leading space, and their log-probabilities. ``first``: the same as token ids, for the engine only.
+    - ``top``, with ``Hints.top``: per token of ``confidence`` the likeliest tokens (ids or texts) and their
+      log-probabilities.
+    - ``thinking``: tokens of thought. ``answered``: time of the first token after them.
+    - ``split``: of split decoding.
+    - ``drafts``: (drafted, accepted), from servers that report sums instead of steps. ``passes``: forward passes of
+      their target after the prompt.
+    - ``drafting``: seconds of drafting in our engine, for joint drafts a share of them, without the drafter's prefill
+      and its observation of steps without a draft.
+    - ``energy``: None without a meter.
     """
 
     chunks: list[tuple[Real, Count]] = []
@@ -217,27 +209,26 @@ class Trace(msgspec.Struct, omit_defaults=True):
 
     @property
     def seconds_per_token(self) -> float | None:
-        """Of the tokens behind the first chunk; None where there are none."""
+        """Mean seconds per token after the first chunk; None if there is only one."""
         after = sum([n for _, n in self.chunks[1:]])
         return (self.chunks[-1][0] - self.chunks[0][0]) / after if after else None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it; ``chunks``, ``steps`` and ``near_ties`` are always there, others where they are known."""
+        """As JSON; ``chunks``, ``steps`` and ``near_ties`` are always included, others if they are set."""
         return {"chunks": [], "steps": [], "near_ties": [], **msgspec.to_builtins(self)}
 
 
 def rounded(logprob: float, entropy: float, margin: float) -> tuple[float, float, float]:
-    """A token's entry of ``Trace.confidence``, to five places. Adding 0.0 makes 0.0 of -0.0."""
+    """An entry of ``Trace.confidence``, rounded to five decimals. Adding 0.0 turns -0.0 into 0.0."""
     return round(logprob, 5) + 0.0, round(entropy, 5) + 0.0, round(margin, 5) + 0.0
 
 
 class Completion(msgspec.Struct):
-    """One answer: its text, its token ids where the back end tells them, counted usage and the trace.
+    """One answer: its text, its token ids if the back end reports them, counted usage and the trace.
 
-    ``finish_reason`` is ``"stop"`` (end of sequence or a stop string) or ``"length"`` (``max_tokens`` reached).
-    ``truncated`` counts the tokens left out at the front of a prompt that was too long for the model, None where a
-    server does not tell; they are not among ``prompt_tokens``. ``cached_tokens`` of the prompt's were had from a
-    server's cache, as it says.
+    ``finish_reason``: ``"stop"`` (end of sequence or a stop string) or ``"length"`` (``max_tokens`` reached).
+    ``truncated``: tokens removed from the front of a prompt that was too long, not included in ``prompt_tokens``; None
+    if unknown. ``cached_tokens``: prompt tokens read from the server's prefix cache, as reported.
     """
 
     text: str
@@ -252,12 +243,11 @@ class Completion(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Query:
-    """One row of a benchmark, as the models see it.
+    """One row of a benchmark, without its reference answer.
 
-    ``turns`` are the user's messages in order; each next turn is asked with the answers to the earlier ones as context.
-    ``scorer`` names how an answer is judged (see ``benchmarks``) and ``group`` is the subject or category.
-    ``prediction`` holds, for no turn or for each, a text that the user expects back ("" = none); ``temperature``
-    replaces the model's where a benchmark prescribes one for the query.
+    ``turns``: the user's messages in order; the answers to earlier turns are the context of later ones. ``scorer``: see
+    ``benchmarks``. ``group``: subject or category. ``prediction``: none, or one per turn: see ``Hints`` ("" = none).
+    ``temperature``: that of the benchmark, which overrides the model's.
     """
 
     turns: tuple[str, ...]
@@ -269,17 +259,17 @@ class Query:
     temperature: float | None = None
 
     def hints(self, turn: int) -> Hints:
-        """What is known of the turn with this index."""
+        """The hints of one turn, by its index."""
         return Hints(self.prediction[turn] if self.prediction else "", self.group)
 
     def to_json(self) -> dict[str, Any]:
-        # Without these as if there were no such fields: what is derived from a query does not change.
+        # Unset newer fields are omitted, so that hashes of queries do not change.
         unset = {"prediction": (), "temperature": None}
         return {name: value for name, value in vars(self).items() if name not in unset or value != unset[name]}
 
 
 def messages_of(query: Query, answers: Iterable[str]) -> list[Message]:
-    """The chat up to the next unanswered turn: system, then user and assistant in alternation, ending with the user."""
+    """The chat up to the first unanswered turn: system, then user and assistant alternating, ending with the user."""
     messages: list[Message] = [{"role": "system", "content": query.system}] if query.system else []
     given = list(answers)
     for turn, answer in zip(query.turns, given, strict=False):

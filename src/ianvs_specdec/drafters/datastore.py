@@ -20,8 +20,8 @@ import numpy
 from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage.replacing import replacing
-from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.common.storage.atomic import replacing
+from ianvs_specdec.models.json_files import read_object
 
 if TYPE_CHECKING:
     from ianvs_specdec.engine import Target

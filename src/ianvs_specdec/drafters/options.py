@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ianvs_specdec import lengths
-from ianvs_specdec.common.settings import Count, ExistingPath, Settings, called, rule
+from ianvs_specdec.common.settings import Count, ExistingPath, Settings, described_as, validator
 
 Acceptance = Literal["rejection", "coupled", "typical"]
 Tree = Literal["static", "dynamic", "chain"]
@@ -15,8 +15,8 @@ Head = Annotated[ExistingPath, Field(description="the folder of the head")]
 Datastore = Annotated[ExistingPath, Field(description="a file that specdec datastore wrote")]
 Length = Annotated[
     Any,
-    rule(lengths.create),
-    called("a speculation length, such as fixed:10, full or goodput"),
+    validator(lengths.create),
+    described_as("a speculation length, such as fixed:10, full or goodput"),
     Field(description="how many tokens to draft in each step"),
 ]
 
@@ -112,5 +112,5 @@ class DFlashOptions(DraftingOptions):
 
 
 class OwnOptions(DraftingOptions):
-    drafter: Annotated[str, called("a file and a class in it, path/to/file.py:Class")]
+    drafter: Annotated[str, described_as("a file and a class in it, path/to/file.py:Class")]
     drafter_options: dict[str, Any] | None = Field(None, description="arguments of its constructor")

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from ianvs_specdec.common.errors import unknown
-from ianvs_specdec.common.settings import build, is_path
+from ianvs_specdec.common.settings import is_path, validated
 from ianvs_specdec.drafters import options
 from ianvs_specdec.drafters.options import DraftingOptions, MethodOptions
 
 if TYPE_CHECKING:
     from ianvs_specdec.engine.contracts import Drafter
-    from ianvs_specdec.models.layout import ModelSizes
+    from ianvs_specdec.models.validation import ModelSizes
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Method:
 
     def arguments(self, given: MethodOptions) -> dict[str, Any]:
         """The options that are the constructor's arguments, as far as they are set."""
-        return {name: value for name, value in given.given().items() if name not in DraftingOptions.model_fields}
+        return {name: value for name, value in given.explicit().items() if name not in DraftingOptions.model_fields}
 
     @property
     def class_name(self) -> str:
@@ -169,7 +169,7 @@ def check(name: str, settings: Mapping[str, Any]) -> MethodOptions:
     Imports nothing but a file that an option names, so that a configuration can be checked before anything is loaded.
     """
     method = method_of(name)
-    found = build(method.options, settings, f"option of {name}")
+    found = validated(method.options, settings, f"option of {name}")
     if method.options is options.OwnOptions:
         pkgutil.resolve_name("ianvs_specdec.drafters.custom:check")(**method.arguments(found))
     return found

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.models.documents import read_object
 from ianvs_specdec.models.headers import file_headers
+from ianvs_specdec.models.json_files import read_object
 from ianvs_specdec.models.numbers import check_numbers
 
 if TYPE_CHECKING:

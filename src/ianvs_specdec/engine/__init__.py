@@ -2,8 +2,8 @@
 
 from ianvs_specdec.common.errors import ContextWindowError
 from ianvs_specdec.engine.contracts import Context, Drafter, Observation, Output, Target
+from ianvs_specdec.engine.length import FinishedStep, Length, Load, RequestStep, Stats
 from ianvs_specdec.engine.loop import Decoded, decode
-from ianvs_specdec.engine.scheduling import Finished, Length, Load, Share, Stats
 from ianvs_specdec.engine.stopping import StopStrings
 from ianvs_specdec.engine.tree import TokenTree
 
@@ -12,12 +12,12 @@ __all__ = [
     "ContextWindowError",
     "Decoded",
     "Drafter",
-    "Finished",
+    "FinishedStep",
     "Length",
     "Load",
     "Observation",
     "Output",
-    "Share",
+    "RequestStep",
     "Stats",
     "StopStrings",
     "Target",

@@ -1,4 +1,4 @@
-"""The interfaces of targets and drafters to the loop (that of speculation lengths: ``scheduling``)."""
+"""The interfaces of targets and drafters to the loop (that of speculation lengths: ``length``)."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Prompt:
+class PromptChunk:
     """A piece of a prompt: tokens that continue a sequence for good, and whether the prompt ends with them."""
 
     tokens: Sequence[int]
     last: bool = True
 
 
-Piece = Prompt | TokenTree
+StepInput = PromptChunk | TokenTree
 """What a step computes for one sequence: a part of its prompt, or a tree."""
 
 
-def pieces(tokens: Sequence[int], rows: int | None) -> Iterator[Prompt]:
+def prompt_chunks(tokens: Sequence[int], rows: int | None) -> Iterator[PromptChunk]:
     """A prompt in pieces of at most ``rows`` tokens, None = in one piece."""
     size = rows or len(tokens)
     for start in range(0, len(tokens), size):
-        yield Prompt(tokens[start : start + size], last=start + size >= len(tokens))
+        yield PromptChunk(tokens[start : start + size], last=start + size >= len(tokens))
 
 
 class SequenceState(Protocol):
     """The state of one sequence in a target. The root of a verified tree is not in it before ``commit``."""
 
     @property
-    def reach(self) -> int | None:
+    def position_limit(self) -> int | None:
         """How many positions the next step can address: the target's window, or less where the model computes all
         positions anew from there on; None = unlimited."""
 
@@ -105,7 +105,7 @@ class Target(Protocol):
 
     @property
     def weights(self) -> Sequence[Any]:
-        """The objects that hold the weights, without those of a sequence's state: see ``memory.held``."""
+        """The objects that hold the weights, without those of a sequence's state: see ``memory.tensor_bytes``."""
 
     @property
     def embedding(self) -> Tensor:
@@ -114,7 +114,7 @@ class Target(Protocol):
     def unembed(self, hidden: Tensor) -> Tensor:
         """Logits ``[rows, vocabulary]`` of hidden states ``[rows, hidden]`` taken after the final norm."""
 
-    def warm(self, tokens: int) -> None:
+    def warm_up(self, tokens: int) -> None:
         """Do beforehand what is done once in a process for prompts of that many tokens: a library compiles kernels when
         it first sees a shape. Otherwise whoever asks first pays for all."""
 
@@ -128,7 +128,7 @@ class Target(Protocol):
         the last hidden state after the final norm); every output of this sequence carries them.
         """
 
-    def step(self, parts: Sequence[tuple[SequenceState, Piece]]) -> list[Output]:
+    def step(self, parts: Sequence[tuple[SequenceState, StepInput]]) -> list[Output]:
         """Compute one piece for each of several different sequences.
 
         The tokens of a prompt are in their sequence's state afterwards. Logits and hidden states of a tree's node are
@@ -171,7 +171,7 @@ class Observation:
     token: int
 
 
-class Lines(Protocol):
+class Continuations(Protocol):
     """Proposed continuations of a context, as a tree of tokens. Node 0 is the last token of the context."""
 
     def grow(self, nodes: Sequence[int]) -> list[list[tuple[int, float]]]:
@@ -197,16 +197,16 @@ class Drafter:
     ready: bool = True
     """Whether its request takes part in the next step; only one that is remote may make it wait."""
 
-    lines: bool = False
-    """Whether it has ``lines_behind``, so that an edge can draft on while its verifier decides."""
+    supports_continuations: bool = False
+    """Whether it has ``continuations``, so that an edge can draft on while its verifier decides."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "propose" in vars(cls) and "propose_all" not in vars(cls):
             cls.batch_key = vars(cls).get("batch_key")  # type: ignore[assignment]
 
-    def lines_behind(self, context: Context) -> Lines:
-        """What may follow ``context`` as it is now. Ends with the next call of ``lines_behind`` or ``propose``, for
+    def continuations(self, context: Context) -> Continuations:
+        """What may follow ``context`` as it is now. Ends with the next call of ``continuations`` or ``propose``, for
         which the context may have gone on in any way."""
         raise NotImplementedError(f"{type(self).__name__} drafts whole trees only")
 
@@ -240,7 +240,7 @@ class Drafter:
 
     def weights(self) -> Sequence[Any]:
         """The objects that hold what the drafter was prepared with, a head's weights or a datastore, without the state
-        of a request: see ``memory.held``. All that it has, unless it says otherwise."""
+        of a request: see ``memory.tensor_bytes``. All that it has, unless it says otherwise."""
         return (self,)
 
     def memory(self, positions: int) -> int:

@@ -10,14 +10,13 @@ from typing import Any
 import torch
 
 from ianvs_specdec.common.errors import ContextWindowError
-from ianvs_specdec.common.types import Occupancy, Sampling, Work
-from ianvs_specdec.engine.batch import Batch, draft, guarded
+from ianvs_specdec.common.types import EngineCounters, Occupancy, Sampling
+from ianvs_specdec.engine.batch import Batch, StepTimer, draft, guarded, timed
 from ianvs_specdec.engine.contracts import Drafter, Target
-from ianvs_specdec.engine.meter import Meter, metered
+from ianvs_specdec.engine.length import FinishedStep, Length, Load, RequestStep
 from ianvs_specdec.engine.request import Decoded, Request
-from ianvs_specdec.engine.scheduling import Finished, Length, Load, Share
 
-MOST_AT_ONCE = 64
+MAX_BATCH_SIZE = 64
 """Requests that share a step: beyond, each gets slower by about what the others gain."""
 
 LATE = 0.02
@@ -48,7 +47,7 @@ class Engine:
     one delays the others by no more. A request that fails fails alone.
 
     ``length`` says before every step how far to speculate for whom. ``memory`` limits the bytes of all sequences
-    and of what their drafters hold; None = no limit. ``meter`` takes the times, or makes them. Not thread-safe.
+    and of what their drafters hold; None = no limit. ``timer`` takes the times, or makes them. Not thread-safe.
     """
 
     def __init__(
@@ -56,20 +55,20 @@ class Engine:
         target: Target,
         length: Length,
         memory: int | None = None,
-        at_once: int = MOST_AT_ONCE,
-        meter: Meter | None = None,
+        max_batch_size: int = MAX_BATCH_SIZE,
+        timer: StepTimer | None = None,
     ) -> None:
-        self._target, self._length, self._memory, self._at_once = target, length, memory, at_once
-        self.meter = meter or Meter()
+        self._target, self._length, self._memory, self._max_batch_size = target, length, memory, max_batch_size
+        self.timer = timer or StepTimer()
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
-        self._done = Work()
+        self._done = EngineCounters()
 
     def add(self, request: Request) -> None:
         """``request`` is served as soon as there is room."""
         if not self.busy:
             # Beside others it is computed in shapes that they have, too.
-            guarded(request, request.warm)
+            guarded(request, request.warm_up)
         self._waiting.append(request)
 
     @property
@@ -84,7 +83,9 @@ class Engine:
             return False
         if any(request.over for request in self._waiting):
             return False
-        return not (self._waiting and len(self._running) < self._at_once and self._fits(self._waiting[0], self._room()))
+        return not (
+            self._waiting and len(self._running) < self._max_batch_size and self._fits(self._waiting[0], self._room())
+        )
 
     @property
     def occupancy(self) -> Occupancy:
@@ -105,10 +106,10 @@ class Engine:
             return self._step(on_compute_start)
 
     def _step(self, on_compute_start: Callable[[], None]) -> list[Request]:
-        if self.meter.draft > LATE:
+        if self.timer.draft > LATE:
             on_compute_start()
         over = self._leave() + self._join()
-        self.meter.begin()
+        self.timer.begin()
         batch = Batch([], [])
         self._schedule(batch)
         if batch.decoding:
@@ -124,71 +125,71 @@ class Engine:
             self._observe(batch)
             self._learn(batch)
         over += self._leave()
-        self.meter.end(not self.idle)
+        self.timer.end(not self.idle)
         return over
 
-    @metered
+    @timed
     def _schedule(self, batch: Batch) -> None:
         """Who takes part: prompts are read in turn, and all that have read theirs and wait for no draft decode."""
         batch.reading = self._read()
-        batch.decoding = [request for request in self._running if request.began and request.drafter.ready]
-        batch.prompt_rows = sum([len(request.piece.tokens) for request in batch.reading])
+        batch.decoding = [request for request in self._running if request.decoding and request.drafter.ready]
+        batch.prompt_rows = sum([len(request.step_input.tokens) for request in batch.reading])
         for request in batch.decoding:
-            guarded(request, request.refresh_lag)
+            guarded(request, request.update_unread)
 
-    @metered
+    @timed
     def _choose(self, batch: Batch) -> None:
         unread = len([request for request in self._running if request.unread]) if batch.reading else 0
-        reading = len([request for request in self._running if not request.began])
+        reading = len([request for request in self._running if not request.decoding])
         running = [request.stats for request in batch.decoding]
         batch.budgets = self._length.budgets(Load(running, len(self._waiting), batch.prompt_rows, unread, reading))
 
-    @metered
+    @timed
     def _draft(self, batch: Batch) -> None:
         """A tree for each: what its drafter proposes, those with something in common at once, or its root alone."""
         asked = draft(batch.decoding, batch.budgets, self._length.confidence)
-        batch.asked = [request for request in asked if not (request.error or request.drafter.remote)]
+        batch.drafted = [request for request in asked if not (request.error or request.drafter.remote)]
         batch.decoding = [request for request in batch.decoding if not request.over]
 
-    @metered
+    @timed
     def _compute(self, batch: Batch) -> None:
         requests = batch.reading + batch.decoding
-        batch.rows = sum([len(request.piece.tokens) for request in batch.decoding])
+        batch.rows = sum([len(request.step_input.tokens) for request in batch.decoding])
         batch.context = sum([request.stats.context_tokens for request in batch.decoding])
         try:
-            batch.outputs = self._target.step([(request.sequence, request.piece) for request in requests])
+            batch.outputs = self._target.step([(request.sequence, request.step_input) for request in requests])
         except Exception as error:
             for request in requests:
                 request.error = error
-            self.meter.fail()
+            self.timer.fail()
 
-    @metered
+    @timed
     def _accept(self, batch: Batch) -> None:
         """Verify the trees; a request with a finished prompt emits its first token."""
         for request, output in zip(batch.reading + batch.decoding, batch.outputs, strict=True):
             guarded(request, request.accept, output)
 
     def _emit(self, batch: Batch) -> None:
-        shares = [guarded(request, request.emit) for request in batch.decoding if not request.error]
-        batch.shares = [share for share in shares if share is not None]
+        steps = [guarded(request, request.emit) for request in batch.decoding if not request.error]
+        batch.emitted = [step for step in steps if step is not None]
         batch.decoding = [request for request in batch.decoding if not request.ended]
 
-    @metered
+    @timed
     def _commit(self, batch: Batch) -> None:
         for request in batch.decoding:
             guarded(request, request.commit)
 
-    @metered
+    @timed
     def _observe(self, batch: Batch) -> None:
         for request in batch.decoding:
             guarded(request, request.observe)
 
-    @metered
+    @timed
     def _learn(self, batch: Batch) -> None:
-        finished = Finished(batch.shares, batch.rows, batch.prompt_rows, batch.context, *self.meter.spent())
-        self._done = _added(self._done, batch.shares)
-        for request in batch.asked:
-            request.add_drafting(finished.draft_seconds / len(batch.asked))
+        finished = FinishedStep(batch.emitted, batch.rows, batch.prompt_rows, batch.context, *self.timer.spent())
+        self._done = _added(self._done, batch.emitted)
+        for request in batch.drafted:
+            request.add_draft_seconds(finished.draft_seconds / len(batch.drafted))
         self._length.learn(finished)
 
     def run(self) -> None:
@@ -220,7 +221,7 @@ class Engine:
         for request in over:
             self._waiting.remove(request)
         room = self._room()
-        while self._waiting and len(self._running) < self._at_once:
+        while self._waiting and len(self._running) < self._max_batch_size:
             request = self._waiting[0]
             if not self._fits(request, room):
                 break
@@ -271,12 +272,12 @@ class Engine:
         return chosen
 
 
-def _added(done: Work, shares: Sequence[Share]) -> Work:
+def _added(done: EngineCounters, requests: Sequence[RequestStep]) -> EngineCounters:
     drafted, accepted, emitted, verified = done.drafted, done.accepted, done.emitted, done.verified
-    for share in shares:
-        step = share.step
+    for request in requests:
+        step = request.step
         drafted += step.drafted
         accepted += step.accepted
         emitted += step.emitted
         verified += step.verified
-    return Work(done.steps + 1, done.verifications + len(shares), drafted, accepted, emitted, verified)
+    return EngineCounters(done.steps + 1, done.verifications + len(requests), drafted, accepted, emitted, verified)

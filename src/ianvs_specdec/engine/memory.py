@@ -25,7 +25,7 @@ _MEMORY_GROUP = Path("/sys/fs/cgroup")
 2."""
 
 
-def for_sequences(device: torch.device) -> int | None:
+def sequence_budget(device: torch.device) -> int | None:
     """Bytes for the keys and values of all sequences on ``device``; None if its free memory is unknown."""
     if device.type == "cuda":
         return int(SHARE_FOR_SEQUENCES * torch.cuda.mem_get_info(device)[0])
@@ -47,11 +47,11 @@ def _numbers(file: Path) -> dict[str, int]:
     return {name: int(number) for name, number, *_ in map(str.split, file.read_text().splitlines())}
 
 
-def held(*roots: Any, apart: Iterable[Any] = ()) -> int:
+def tensor_bytes(*roots: Any, exclude: Iterable[Any] = ()) -> int:
     """Bytes of all tensors and arrays that can be reached from ``roots``, each storage once, without passing through
-    the objects in ``apart``. An object that holds memory of a library tells how much in ``held_bytes``.
+    the objects in ``exclude``. An object that holds memory of a library tells how much in ``library_bytes``.
     """
-    seen = {id(item) for item in apart}
+    seen = {id(item) for item in exclude}
     stack = list(roots)
     storages: dict[int, int] = {}
     while stack:
@@ -65,7 +65,7 @@ def held(*roots: Any, apart: Iterable[Any] = ()) -> int:
             stack.append(item.base)
             of_another = isinstance(item.base, (np.ndarray, torch.Tensor))
             storages |= {} if of_another else {id(item): item.nbytes}
-        elif isinstance(own := getattr(item, "held_bytes", None), int):
+        elif isinstance(own := getattr(item, "library_bytes", None), int):
             storages[id(item)] = own
         elif not _lists_plain(item):
             stack += gc.get_referents(item)

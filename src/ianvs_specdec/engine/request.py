@@ -9,14 +9,23 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ianvs_specdec.common.errors import AbandonedError, ContextWindowError, UserError
-from ianvs_specdec.common.types import REJECTED_SHOWN, Sampling, Step, Trace
+from ianvs_specdec.common.errors import ContextWindowError, RequestCancelledError, UserError
+from ianvs_specdec.common.types import MAX_REJECTED, Sampling, Step, Trace
 from ianvs_specdec.engine import acceptance
 from ianvs_specdec.engine.acceptance import Verdict
 from ianvs_specdec.engine.confidence import Confidence
-from ianvs_specdec.engine.contracts import Context, Drafter, Observation, Output, Piece, Prompt, SequenceState, Target
+from ianvs_specdec.engine.contracts import (
+    Context,
+    Drafter,
+    Observation,
+    Output,
+    PromptChunk,
+    SequenceState,
+    StepInput,
+    Target,
+)
+from ianvs_specdec.engine.length import RequestStep, Stats
 from ianvs_specdec.engine.sampling import Noise
-from ianvs_specdec.engine.scheduling import Share, Stats
 from ianvs_specdec.engine.stopping import OutputIds, Stop
 from ianvs_specdec.engine.tree import TokenTree
 
@@ -40,7 +49,7 @@ class Request:
     ``rule`` is how sampled tokens are accepted, one of ``acceptance.RULES``; ``prediction`` and ``task`` are handed to
     drafter and length (see ``Context``, ``Stats``). ``stop`` is asked after every emission how many output ids to keep
     (see ``stopping``). ``on_tokens`` receives the new ids at the moment they are final, one call per chunk of the
-    trace. ``trace_trees`` collects the verified trees. ``given_up`` is asked before every step whether somebody still
+    trace. ``trace_trees`` collects the verified trees. ``cancelled`` is asked before every step whether somebody still
     waits. ``top``: see ``Hints``.
 
     Raises ``ContextWindowError`` for a prompt that fills the target's context window, ``ValueError`` for one that is
@@ -61,7 +70,7 @@ class Request:
         rule: str = "rejection",
         prediction: Sequence[int] = (),
         task: str = "",
-        given_up: Callable[[], bool] | None = None,
+        cancelled: Callable[[], bool] | None = None,
         top: int = 0,
     ) -> None:
         self._began = time.perf_counter()
@@ -83,13 +92,13 @@ class Request:
         """Whether it has a sequence, to be closed."""
         self.unread: list[int] = []
         """The remaining tokens of the prompt."""
-        self.began = False
+        self.decoding = False
         """Whether the prompt is read, and trees are verified from now on."""
         self._read: list[tuple[Tensor, ...]] = []
         self._scored = 0
         """Tokens of the prompt whose confidence is recorded."""
         self._budget = 0
-        self._given_up = given_up
+        self._cancelled = cancelled
         self.error: Exception | None = None
         """Why the request ended without a whole output."""
 
@@ -103,8 +112,8 @@ class Request:
         if self.ended:
             return True
         try:
-            if self._given_up is not None and self._given_up():
-                self.error = AbandonedError()
+            if self._cancelled is not None and self._cancelled():
+                self.error = RequestCancelledError()
         except Exception as error:
             self.error = error
         return self.error is not None
@@ -115,7 +124,7 @@ class Request:
 
     def cancel(self) -> None:
         """Give it up, from any thread: it ends at the engine's next step."""
-        self._given_up = lambda: True
+        self._cancelled = lambda: True
 
     @property
     def positions(self) -> int:
@@ -136,10 +145,10 @@ class Request:
             self._trace.first = self._confidence.first()
         return Decoded(self._output.ids, self._output.finish_reason, self._trace)
 
-    def warm(self) -> None:
-        """Have done what is done once in a process (see ``Target.warm``): that is no part of the request's time."""
+    def warm_up(self) -> None:
+        """Have done what is done once in a process (see ``Target.warm_up``): that is no part of the request's time."""
         before = time.perf_counter()
-        self._target.warm(len(self.context.tokens))
+        self._target.warm_up(len(self.context.tokens))
         self._began += time.perf_counter() - before
 
     def open(self) -> None:
@@ -161,19 +170,19 @@ class Request:
         target whose bits depend on it computes the same whoever else is served."""
         end = self._target.prompt_rows or len(self.unread)
         piece, self.unread = self.unread[:end], self.unread[end:]
-        self.piece: Piece = Prompt(piece, last=not self.unread)
+        self.step_input: StepInput = PromptChunk(piece, last=not self.unread)
 
-    def refresh_lag(self) -> None:
+    def update_unread(self) -> None:
         self.stats.unread_tokens = self.drafter.unread_tokens
 
-    def ask(self, budget: int, confidence: float) -> None:
+    def set_budget(self, budget: int, confidence: float) -> None:
         """The next step may verify so many drafted tokens, drafted as far as the drafter is so sure."""
         self._budget, self._behind = budget, self.stats.unread_tokens
         self.context.confidence = confidence
 
     def skip_draft(self) -> None:
         """The next step computes the last token alone."""
-        self.piece = TokenTree.chain(self.context.tokens[-1])
+        self.step_input = TokenTree.chain(self.context.tokens[-1])
 
     def draft(self, budget: int) -> None:
         self.set_tree(self.drafter.propose(self.context, budget))
@@ -183,7 +192,7 @@ class Request:
 
         Raises ``UserError`` for what is no tree of the target's tokens: computed, it would end the step of all others.
         """
-        reach, tokens = self.sequence.reach, self.context.tokens
+        reach, tokens = self.sequence.position_limit, self.context.tokens
         name = type(self.drafter).__name__
         if not isinstance(tree, TokenTree):
             raise UserError(f"{name}.propose must return a TokenTree, not {tree!r:.80}")
@@ -193,21 +202,21 @@ class Request:
             raise UserError(f"drafter {name}: {error}") from error
         if reach is not None and len(tokens) + len(tree) - 1 > reach:
             tree = tree.truncated(reach - len(tokens))
-        self.piece = tree
+        self.step_input = tree
 
     @property
     def drafted(self) -> int:
         """Drafted tokens of the next step, without scouts."""
-        return len(self.piece) - 1 - len(self.piece.scouts) if isinstance(self.piece, TokenTree) else 0
+        return len(self.step_input) - 1 - len(self.step_input.scouts) if isinstance(self.step_input, TokenTree) else 0
 
     def accept(self, output: Output) -> None:
         """Take what the step computed for ``piece``, and decide what of it is right."""
-        if isinstance(self.piece, Prompt):
-            self._take(self.piece, output)
+        if isinstance(self.step_input, PromptChunk):
+            self._take(self.step_input, output)
         else:
-            self._decided = self.piece, output, self._judge(self.piece, output)
+            self._decided = self.step_input, output, self._judge(self.step_input, output)
 
-    def emit(self) -> Share:
+    def emit(self) -> RequestStep:
         """Put out what was accepted; returns what came of the step for this request."""
         tree, output, verdict = self._decided
         emitted = self._emit(tree, verdict, output.logits)
@@ -215,10 +224,10 @@ class Request:
         accepted = min(len(verdict.path) - 1, emitted)
         step = Step(len(tree) - 1 - len(tree.scouts), accepted, emitted, len(tree))
         self._trace.steps.append(step)
-        self._trace.rejected.append(tree.continuation(verdict.path[-1], REJECTED_SHOWN))
+        self._trace.rejected.append(tree.continuation(verdict.path[-1], MAX_REJECTED))
         if self._trace_trees is not None:
             self._trace_trees.append(tree)
-        return Share(self.stats, self._budget, self._behind, tree.depth, step, self.ended)
+        return RequestStep(self.stats, self._budget, self._behind, tree.depth, step, self.ended)
 
     def commit(self) -> None:
         self.sequence.commit(self._decided[2].path)
@@ -227,10 +236,10 @@ class Request:
         tree, output, verdict = self._decided
         self.drafter.observe(Observation(tree, output, verdict.path, verdict.token))
 
-    def add_drafting(self, seconds: float) -> None:
+    def add_draft_seconds(self, seconds: float) -> None:
         self._trace.drafting = (self._trace.drafting or 0.0) + seconds
 
-    def _take(self, piece: Prompt, output: Output) -> None:
+    def _take(self, piece: PromptChunk, output: Output) -> None:
         self._read.append(output.hidden)
         if not piece.last:
             return
@@ -249,7 +258,7 @@ class Request:
             root = TokenTree.chain(context.tokens[-1])
             self._emit(root, self._judge(root, output), output.logits)
         self.drafter.begin(self._target, context, output)
-        self.began = True
+        self.decoding = True
 
     def _judge(self, tree: TokenTree, output: Output) -> Verdict:
         if output.chosen is not None:

@@ -69,7 +69,7 @@ def read_case(file: str, algorithm: str | None, chosen: Mapping[str, Any]) -> Ca
     for one in nested_routers(router):
         if isinstance(one, OracleRouter):
             raise UserError(f"{type(one).__name__} needs reference answers, which chats lack: use another router")
-        if isinstance(one, CascadeRouter) and (one.first is not None or edge.settings.own.samples > 1):
+        if isinstance(one, CascadeRouter) and (one.early is not None or edge.settings.general.samples > 1):
             names = "CascadeRouter's decide_after, and samples of the edge model,"
             raise UserError(f"{names} are for jobs: on a server, the edge gives one complete answer")
     slo = {name: limits[key] for name in ("ttft", "latency") if limits.get(key := f"slo_{name}")}
@@ -88,7 +88,7 @@ def _router(module: Module) -> Any:
 def nested_routers(router: Any) -> Iterator[Any]:
     """A router and those inside it, outermost first."""
     yield router
-    for inner in (getattr(router, "inner", None), *getattr(router, "priors", {}).values()):
+    for inner in (getattr(router, "inner", None), *getattr(router, "signal_routers", {}).values()):
         if inner is not None:
             yield from nested_routers(inner)
 
@@ -150,4 +150,4 @@ def _side(modules: Mapping[str, Module], side: str, kind: type, edge_backend: st
     backend = edge_backend if settings.backend == SAME_AS_EDGE else settings.backend
     llm = settings.checked(backend)
     llm.check_files()
-    return Side(served_name(settings.own.model), settings, backend, llm)
+    return Side(served_name(settings.general.model), settings, backend, llm)

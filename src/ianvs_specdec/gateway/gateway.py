@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec import structs
 
-from ianvs_specdec.common.errors import AbandonedError, AnswerError
+from ianvs_specdec.common.errors import AnswerError, RequestCancelledError
 from ianvs_specdec.common.types import Completion
 from ianvs_specdec.gateway.case import Case, nested_routers
 from ianvs_specdec.gateway.jobs import ChatRow, RoutedJob, SideJob, response_to
@@ -29,7 +29,7 @@ from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.plugin.requests import EarlyExit
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.records.response import Response
-from ianvs_specdec.routing.routers.base import in_words
+from ianvs_specdec.routing.routers.base import describe_error
 from ianvs_specdec.routing.routers.budget import BudgetRouter
 from ianvs_specdec.routing.routers.lifelong import LifelongRouter
 from ianvs_specdec.routing.routers.privacy import PrivacyRouter
@@ -75,10 +75,10 @@ class Gateway:
         self._budgets = [router for router in routers if isinstance(router, BudgetRouter)]
         self._lifelong = next((router for router in routers if isinstance(router, LifelongRouter)), None)
         if self._lifelong is not None:
-            self._lifelong.judged_elsewhere()
+            self._lifelong.disable_scorer()
         self._feedback: OrderedDict[str, Callable[[float], None]] = OrderedDict()
         self.draining = False
-        edge_first.announce(self)
+        edge_first.set_current(self)
         for thread in self._threads:
             thread.start()
 
@@ -152,11 +152,11 @@ class Gateway:
             outcome: bool | Exception = False
             try:
                 if not job.finished:
-                    data = edge_first.ask(job.row) if self._case.edge_first else job.row
+                    data = edge_first.request_answer(job.row) if self._case.edge_first else job.row
                     with self._router_lock:
                         outcome = bool(router(data))
                     if self._lifelong is not None:
-                        job.learn = self._lifelong.lesson(job.row.parsed)
+                        job.learn = self._lifelong.feedback_callback(job.row.parsed)
             except Exception as error:
                 outcome = error
             # The loop is closed if the server was stopped at once.
@@ -185,7 +185,7 @@ class Gateway:
         try:
             yield
         except Exception as error:
-            log.error("the router failed: %s", in_words(error.__cause__ or error, message=False))
+            log.error("the router failed: %s", describe_error(error.__cause__ or error, message=False))
             message = "the router failed; the server's log says why"
             self._finish(job, RequestError(500, message, kind="server_error", outcome="failed"))
 
@@ -251,7 +251,7 @@ class Gateway:
             response = response_to(job.row, event, side_job.side, self._case.sides[side_job.side])
             observers.ended(side_job.side, job.row, response)
         except Exception as error:
-            log.error("a router did not learn: %s", in_words(error.__cause__ or error, message=False))
+            log.error("a router did not learn: %s", describe_error(error.__cause__ or error, message=False))
         finally:
             # The request may have been cancelled.
             with contextlib.suppress(InvalidStateError):
@@ -261,7 +261,7 @@ class Gateway:
     def _refund(self, job: RoutedJob) -> None:
         """No side answers: release the reservation in budgets, after all pending observations."""
         for budget in self._budgets:
-            self._observers.submit(budget.abandoned, job.row)
+            self._observers.submit(budget.refund, job.row)
 
     def _failed(self, job: RoutedJob, error: RequestError) -> None:
         """The selected side failed. The edge may still answer if the client has received nothing."""
@@ -327,17 +327,17 @@ class Gateway:
         try:
             return response_to(data, job.answered.result(), "edge", self._case.sides["edge"])
         except CancelledError:
-            raise AbandonedError from None
+            raise RequestCancelledError from None
 
-    def encode(self, data: ChatRow, layers: Sequence[int], check: edge_first.Check) -> edge_first.Read | None:
+    def encode(self, data: ChatRow, layers: Sequence[int], check: edge_first.ModelCheck) -> edge_first.Encoding | None:
         side, chat = self._case.sides["edge"], data.job.chats["edge"]
         side.llm.check_encode()
-        check(side.settings.own.model, self._model_files)
+        check(side.settings.general.model, self._model_files)
         try:
             found = side.llm.encode(chat.messages, chat.sampling, layers)
         except AnswerError:
             return None
-        return edge_first.Read(found.states, Response(prefill={"seconds": found.seconds}))
+        return edge_first.Encoding(found.states, Response(prefill={"seconds": found.seconds}))
 
     @functools.cached_property
     def _model_files(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from ianvs_specdec.benchmarks.letters import options_of
+from ianvs_specdec.benchmarks.extraction import options_of
 from ianvs_specdec.benchmarks.rows import Row
 from ianvs_specdec.common.types import Completion, Query
 from ianvs_specdec.gateway.case import Side
@@ -103,7 +103,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 def response_to(row: ChatRow, event: Completion | RequestError, name: str, side: Side) -> Response:
     """The response of a side as in a test case, with an ``error`` if it failed."""
-    about: dict[str, Any] = {"side": name, "model": side.settings.own.model, "backend": side.backend}
+    about: dict[str, Any] = {"side": name, "model": side.settings.general.model, "backend": side.backend}
     if isinstance(event, Completion):
         turn = turn_of(event, replayed=False, cached=False)
         response = response_of(row.parsed, [event], [turn], **about, cost=side.cost(event))

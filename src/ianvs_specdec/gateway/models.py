@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from ianvs_specdec.routing.routers.base import Router
-from ianvs_specdec.routing.routers.composed import ConstrainedRouter
+from ianvs_specdec.routing.routers.constrained import ConstrainedRouter
 from ianvs_specdec.serving.protocol import RequestError
 
 MODELS = ("router", "edge", "cloud")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ianvs_specdec.common.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from ianvs_specdec.engine.scheduling import Length
+    from ianvs_specdec.engine.length import Length
 
 LENGTHS = {
     "fixed": "ianvs_specdec.lengths.fixed:Fixed",

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ianvs_specdec.engine.scheduling import Share
+    from ianvs_specdec.engine.length import RequestStep
 
 Floats = NDArray[np.float64]
 
@@ -83,18 +83,18 @@ class AcceptanceModel:
         known = self._tasks.setdefault(name, MissRate(PRIOR_MISSES, TASK_MEMORY))
         return RequestState(known, MissRate(known.mean, REQUEST_MEMORY, learned=now), start)
 
-    def learn(self, request: RequestState, share: Share, now: int) -> None:
-        nodes, depth, accepted = share.step.drafted, share.depth, share.step.accepted
+    def learn(self, state: RequestState, request: RequestStep, now: int) -> None:
+        nodes, depth, accepted = request.step.drafted, request.depth, request.step.accepted
         self.found += 0.02 * ((nodes > 0) - self.found)
         if not nodes:
             return
-        if share.budget in BUDGETS:
-            before = self._shapes.get(share.budget, (nodes, depth))
-            self._shapes[share.budget] = 0.9 * before[0] + 0.1 * nodes, 0.9 * before[1] + 0.1 * depth
+        if request.budget in BUDGETS:
+            before = self._shapes.get(request.budget, (nodes, depth))
+            self._shapes[request.budget] = 0.9 * before[0] + 0.1 * nodes, 0.9 * before[1] + 0.1 * depth
         self._branching = self._branching or depth < nodes
         missed = accepted < depth
-        trials = (accepted + missed) * float(self._fewer(request.own.mean, nodes))
-        for rate in (request.own, request.task):
+        trials = (accepted + missed) * float(self._fewer(state.own.mean, nodes))
+        for rate in (state.own, state.task):
             rate.learn(missed, trials, now)
 
     def _fewer(self, misses: Any, nodes: Any) -> Any:

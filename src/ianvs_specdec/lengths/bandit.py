@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ianvs_specdec.lengths.uniform import TOKENS, Uniform, whole
 
 if TYPE_CHECKING:
-    from ianvs_specdec.engine.scheduling import Finished, Load
+    from ianvs_specdec.engine.length import FinishedStep, Load
 
 STEPS = 8
 """Steps for which a length is kept: taking up drafting again costs its first step more than the others."""
@@ -85,9 +85,9 @@ class Bandit(Uniform):
         self._asked = context, tokens
         return tokens
 
-    def learn(self, finished: Finished) -> None:
+    def learn(self, finished: FinishedStep) -> None:
         # What a step takes that also reads a prompt says little about drafts.
-        if finished.shares and not finished.prompt_rows and self._asked is not None:
+        if finished.requests and not finished.prompt_rows and self._asked is not None:
             context, tokens = self._asked
-            emitted = sum(share.step.emitted for share in finished.shares)
+            emitted = sum(request.step.emitted for request in finished.requests)
             context.arms[tokens].learn(emitted, finished.seconds)

@@ -18,7 +18,7 @@ from ianvs_specdec.lengths.uniform import Uniform, whole
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ianvs_specdec.engine.scheduling import Finished, Load
+    from ianvs_specdec.engine.length import FinishedStep, Load
 
 ALPHA = 0.2
 """Weight of the latest batch in the moving average (``ema_alpha``)."""
@@ -99,7 +99,7 @@ class Ema(Uniform):
         self._asked = self._slots[bisect_right(self._from, len(load.running)) - 1]
         return self._asked.tokens
 
-    def learn(self, finished: Finished) -> None:
-        if finished.shares:
-            accepted = sum(share.step.accepted for share in finished.shares)
-            self._asked.learn(accepted / len(finished.shares))
+    def learn(self, finished: FinishedStep) -> None:
+        if finished.requests:
+            accepted = sum(request.step.accepted for request in finished.requests)
+            self._asked.learn(accepted / len(finished.requests))

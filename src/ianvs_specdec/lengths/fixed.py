@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ianvs_specdec.lengths.uniform import Uniform
 
 if TYPE_CHECKING:
-    from ianvs_specdec.engine.scheduling import Load
+    from ianvs_specdec.engine.length import Load
 
 
 class Fixed(Uniform):

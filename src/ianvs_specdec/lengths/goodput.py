@@ -31,7 +31,7 @@ from ianvs_specdec.lengths.acceptance_model import MISS_RATES, AcceptanceModel, 
 from ianvs_specdec.lengths.step_costs import StepCosts, Work
 
 if TYPE_CHECKING:
-    from ianvs_specdec.engine.scheduling import Finished, Load, Share
+    from ianvs_specdec.engine.length import FinishedStep, Load, RequestStep
 
 PRICES = np.array([0.0, 0.1, 0.25, 0.4, 0.6, 0.8])
 """Accepted tokens that a drafted one must bring: what a row costs over what a token is worth, from nothing to nearly
@@ -77,8 +77,8 @@ class Goodput:
     def budgets(self, load: Load) -> Sequence[int]:
         self._now += 1
         for stats in load.running:
-            if stats.kept is None:
-                stats.kept = state = self._acceptance.begin(stats.task, stats.context_tokens, self._now)
+            if stats.length_state is None:
+                stats.length_state = state = self._acceptance.begin(stats.task, stats.context_tokens, self._now)
                 state.budget = self._budgets[state.difficulty]
                 self._joined += 1
         if self._now <= len(WARM_UP):
@@ -92,13 +92,13 @@ class Goodput:
         self._asking = not self._trial and 0 < self._price_of_asking <= self._for_asking
         if self._asking:
             self._for_asking -= self._price_of_asking
-        return [min(max(stats.kept.budget, int(self._asking)), stats.remaining - 1) for stats in load.running]
+        return [min(max(stats.length_state.budget, int(self._asking)), stats.remaining - 1) for stats in load.running]
 
     def _plan(self, load: Load) -> None:
         if self._now >= self._next_table:
             self._next_table = self._now + TABLE_STEPS
             self._tabulate()
-        states = [stats.kept for stats in load.running]
+        states = [stats.length_state for stats in load.running]
         difficulties = [state.difficulty for state in states]
         tokens, work = self._candidates(np.bincount(difficulties, minlength=len(MISS_RATES)) * self._pace, load)
         seconds = self._costs.seconds(work)
@@ -161,27 +161,27 @@ class Goodput:
         context, behind = requests * load.context_tokens / running, drafting * tokens / requests
         return tokens, Work(requests, requests + nodes, context, 0, drafting, nodes, depth, behind)
 
-    def learn(self, finished: Finished) -> None:
-        seconds, shares = finished.seconds, finished.shares
+    def learn(self, finished: FinishedStep) -> None:
+        seconds, requests = finished.seconds, finished.requests
         self._for_trials = min(self._for_trials + EXPLORING * seconds, 8 * seconds)
         self._for_asking = min(self._for_asking, self._price_of_asking) + EXPLORING * seconds
         self._for_lessons = min(self._for_lessons + LEARNING * seconds, STEP_LESSON)
-        if not shares:
+        if not requests:
             return
-        stride = 1 if self._asking else max(round(len(shares) * SHARE_LESSON / (LEARNING * seconds)), 1)
-        for share in shares[self._now % stride :: stride]:
-            self._learn_acceptance(share)
+        stride = 1 if self._asking else max(round(len(requests) * SHARE_LESSON / (LEARNING * seconds)), 1)
+        for request in requests[self._now % stride :: stride]:
+            self._learn_acceptance(request)
         if self._now not in COLD if self._now <= len(WARM_UP) else self._trial or self._for_lessons > 0:
             self._for_lessons -= STEP_LESSON
             self._costs.learn(finished)
 
-    def _learn_acceptance(self, share: Share) -> None:
-        state = share.stats.kept
-        if share.over:
+    def _learn_acceptance(self, request: RequestStep) -> None:
+        state = request.stats.length_state
+        if request.over:
             # What comes behind the end says nothing of the draft.
             self._prompt += 0.02 * (state.start - self._prompt)
-            self._output += 0.02 * (share.stats.context_tokens - state.start - self._output)
-        elif share.budget:
-            self._acceptance.learn(state, share, self._now)
+            self._output += 0.02 * (request.stats.context_tokens - state.start - self._output)
+        elif request.budget:
+            self._acceptance.learn(state, request, self._now)
             if not self._trial:
                 state.budget = self._budgets[state.difficulty]

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.engine.scheduling import Stats
+from ianvs_specdec.engine.length import Stats
 
 if TYPE_CHECKING:
     from ianvs_specdec.engine.costs import CostTable
-    from ianvs_specdec.engine.scheduling import Finished, Load
+    from ianvs_specdec.engine.length import FinishedStep, Load
 
 ONLY_REPLAY = (
     "oracle knows which drafts will be accepted, and only `specdec simulate` can tell it; choose another length"
@@ -53,7 +53,7 @@ class Oracle:
         tokens = self._best(load, sorted(coming))
         return _level_by_level(coming, tokens)
 
-    def learn(self, finished: Finished) -> None:
+    def learn(self, finished: FinishedStep) -> None:
         """There is nothing left to learn."""
 
     def _best(self, load: Load, coming: Sequence[int]) -> int:

@@ -9,7 +9,7 @@ from ianvs_specdec.lengths.uniform import TOKENS, Uniform, whole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ianvs_specdec.engine.scheduling import Load
+    from ianvs_specdec.engine.length import Load
 
 ALL, NEW = "all", "new"
 
@@ -40,6 +40,6 @@ class Queue(Uniform):
         if not self._new:
             return super().budgets(load)
         for stats in load.running:
-            if stats.kept is None:
-                stats.kept = self.budget(load)
-        return [stats.kept for stats in load.running]
+            if stats.length_state is None:
+                stats.length_state = self.budget(load)
+        return [stats.length_state for stats in load.running]

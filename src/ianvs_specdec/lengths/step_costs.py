@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ianvs_specdec.engine.scheduling import Finished
+    from ianvs_specdec.engine.length import FinishedStep
 
 Floats = NDArray[np.float64]
 
@@ -92,9 +92,9 @@ class StepCosts:
         self._noise, self._late = 0.1, 0.0
         self.changed = False
 
-    def _begin(self, first: Finished) -> None:
+    def _begin(self, first: FinishedStep) -> None:
         self._unit = first.verify_seconds + first.other_seconds
-        self._size, self._context = len(first.shares), max(first.context, 1)
+        self._size, self._context = len(first.requests), max(first.context, 1)
         self._step = LinearModel([*STEP_PRIOR, *((0.0, 0.3 / (1 + knot / self._size)) for knot in KNOTS)])
         self._draft = LinearModel([*DRAFT_PRIOR])
 
@@ -109,12 +109,12 @@ class StepCosts:
         variance = self._step.variance(step - step[place]) + self._draft.variance(draft - draft[place])
         return self._unit * math.exp(self._speed) * np.sqrt(variance)
 
-    def learn(self, finished: Finished) -> None:
+    def learn(self, finished: FinishedStep) -> None:
         if not self._unit:
             self._begin(finished)
-        asked = [share for share in finished.shares if share.budget]
-        nodes, behind = sum(share.step.drafted for share in asked), sum(share.unread_tokens for share in asked)
-        depth, size = max((share.depth for share in asked), default=0), len(finished.shares)
+        asked = [request for request in finished.requests if request.budget]
+        nodes, behind = sum(request.step.drafted for request in asked), sum(request.unread_tokens for request in asked)
+        depth, size = max((request.depth for request in asked), default=0), len(finished.requests)
         work = Work(size, finished.rows, finished.context, finished.prompt_rows, len(asked), nodes, depth, behind)
         step, draft = self._step_features(work), self._draft_features(work)
         taken = max(finished.verify_seconds + finished.other_seconds, 1e-9) / self._unit

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ianvs_specdec.lengths.uniform import Uniform
 
 if TYPE_CHECKING:
-    from ianvs_specdec.engine.scheduling import Load
+    from ianvs_specdec.engine.length import Load
 
 USAGE = (
     "write vLLM's table:[[1,16,5],[17,64,2]], first and last number of running requests and draft tokens, from 1 on "

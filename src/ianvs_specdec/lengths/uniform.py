@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ianvs_specdec.engine.scheduling import Finished, Load
+    from ianvs_specdec.engine.length import FinishedStep, Load
 
 TOKENS = 5
 """Draft tokens while speculation is on, where a rule is not told: about what drafters of one guess per position get
@@ -24,7 +24,7 @@ class Uniform:
     def budgets(self, load: Load) -> Sequence[int]:
         return [self.budget(load)] * len(load.running)
 
-    def learn(self, finished: Finished) -> None:
+    def learn(self, finished: FinishedStep) -> None:
         """Nothing is learned."""
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.benchmarks.files import read_csv_lines, read_json_lines, with_header
-from ianvs_specdec.benchmarks.rows import own_form, parsed
+from ianvs_specdec.benchmarks.rows import normalize_row, parse_query
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Message, messages_of
 
@@ -80,7 +80,7 @@ def read_chats(path: Path) -> list[list[Message]]:
         where = f"{path}:{number}"
         if "question" not in row:
             raise UserError(f"{where}: the key 'question' is missing: each line is a question and its answer")
-        chats.append(messages_of(parsed(*own_form(row, None, where), str(number), where), ()))
+        chats.append(messages_of(parse_query(*normalize_row(row, None, where), str(number), where), ()))
     if not chats:
         raise UserError(f"{path}: the file has no questions")
     return chats

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.common.errors import UserError, install
+from ianvs_specdec.common.errors import UserError, install_command
 
 LOG_TAIL = 4096
 """Bytes of a log in which its last line is searched."""
@@ -83,7 +83,7 @@ class RequestRecord:
 def check_installed() -> None:
     """Raise UserError if guidellm is missing."""
     if importlib.util.find_spec("guidellm") is None:
-        raise UserError(f"specdec load needs guidellm, which is not installed: {install('load')}")
+        raise UserError(f"specdec load needs guidellm, which is not installed: {install_command('load')}")
 
 
 def configuration(

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.sampling import HOTTEST, LARGEST_COUNT
-from ianvs_specdec.common.settings import Settings, Text, called, rule
+from ianvs_specdec.common.sampling import MAX_COUNT, MAX_TEMPERATURE
+from ianvs_specdec.common.settings import Settings, Text, described_as, validator
 from ianvs_specdec.lengths import create
 from ianvs_specdec.load.arrivals import PATTERNS, POISSON
 
@@ -75,20 +75,22 @@ def checked_by(check: Callable[[Any], Any]) -> AfterValidator:
         except UserError as error:
             raise UserError(str(error)) from error
 
-    return rule(checked)
+    return validator(checked)
 
 
 TYPED = BeforeValidator(_typed)
-Whole = Annotated[int, Field(ge=0, le=LARGEST_COUNT), TYPED, called("a whole number from 0")]
-Positive = Annotated[int, Field(ge=1, le=LARGEST_COUNT), TYPED, called("a whole number from 1")]
+Whole = Annotated[int, Field(ge=0, le=MAX_COUNT), TYPED, described_as("a whole number from 0")]
+Positive = Annotated[int, Field(ge=1, le=MAX_COUNT), TYPED, described_as("a whole number from 1")]
 Named = Annotated[dict[str, float], BeforeValidator(_named)]
-Slo = Annotated[Named, checked_by(Objectives.parse), called("limits in seconds, such as ttft=0.5,tpot=0.05,latency=5")]
+Slo = Annotated[
+    Named, checked_by(Objectives.parse), described_as("limits in seconds, such as ttft=0.5,tpot=0.05,latency=5")
+]
 Rates = Annotated[
     tuple[Annotated[float, Field(gt=0)], ...],
     BeforeValidator(lambda value: tuple(map(_typed, split(value)))),
-    rule(different),
+    validator(different),
     AfterValidator(lambda rates: tuple(sorted(rates))),
-    called("numbers above 0, such as 1,2,4"),
+    described_as("numbers above 0, such as 1,2,4"),
 ]
 
 AS_SERVED = "as-served"
@@ -103,7 +105,7 @@ MAX_SECONDS = 7 * 86400.0
 """Duration of a round: more is a mistaken unit."""
 
 
-Duration = Annotated[float, TYPED, Field(gt=0, le=MAX_SECONDS), called("more than 0 seconds, at most 7 days")]
+Duration = Annotated[float, TYPED, Field(gt=0, le=MAX_SECONDS), described_as("more than 0 seconds, at most 7 days")]
 
 
 def _check_policies(policies: tuple[str, ...]) -> None:
@@ -141,11 +143,11 @@ class SweepPlan(Settings):
     arrivals: Text = Field(POISSON, description=f"{', '.join(PATTERNS)}, or a trace (Azure CSV, Mooncake JSONL)")
     data: Text = Field(description="data file of Ianvs with the questions to ask")
     max_tokens: Positive = Field(128, description="maximum tokens of an answer")
-    temperature: Annotated[float, TYPED, Field(ge=0, le=HOTTEST), called("0 (greedy) or more")] = Field(
+    temperature: Annotated[float, TYPED, Field(ge=0, le=MAX_TEMPERATURE), described_as("0 (greedy) or more")] = Field(
         0.0, description="temperature of the answers"
     )
     seed: Whole = Field(0, description="seed of arrivals, questions, the policies' order and the intervals")
-    warmup: Annotated[float, TYPED, Field(ge=0, le=MAX_SECONDS), called("0 or more seconds")] = Field(
+    warmup: Annotated[float, TYPED, Field(ge=0, le=MAX_SECONDS), described_as("0 or more seconds")] = Field(
         0.0, description="seconds at the start of each round that are excluded"
     )
     timeout: Duration = Field(300.0, description="seconds for one answer")
@@ -241,8 +243,10 @@ class SimulationPlan(Settings):
     traces: Text | None = Field(
         None, description="journal.sqlite, or what specdec decode wrote, to draw acceptance and lengths from"
     )
-    acceptance: Annotated[Named | None, checked_by(_check_probabilities), called("0.7 or chat=0.6,code=0.8")] = Field(
-        None, description="how often a drafted token is right, without traces: 0.7 (default) or chat=0.6,code=0.8"
+    acceptance: Annotated[Named | None, checked_by(_check_probabilities), described_as("0.7 or chat=0.6,code=0.8")] = (
+        Field(
+            None, description="how often a drafted token is right, without traces: 0.7 (default) or chat=0.6,code=0.8"
+        )
     )
     prompt_tokens: Tokens | None = Field(None, description="of each request (as recorded, else 256)")
     max_tokens: Tokens | None = Field(None, description="maximum tokens of an answer (as recorded, else 128)")

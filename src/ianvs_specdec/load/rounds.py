@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage.replacing import beside, put_in_place
+from ianvs_specdec.common.storage.atomic import replace_folder, temporary_folder
 from ianvs_specdec.load.arrivals import LEAD_IN, rate_label
 from ianvs_specdec.load.generator import RequestRecord, configuration, generating, processor_seconds, read_report
 from ianvs_specdec.load.plan import SweepPlan
@@ -76,7 +76,7 @@ def repeat_suffix(repeat: int) -> str:
 def run(plan: SweepPlan, server: Server, key: RoundKey, arrivals: Path, out: Path) -> None:
     """Send the requests to the server. Raises UserError and ServerDied; then nothing is written."""
     folder = folder_of(out, key)
-    with beside(folder) as made, tempfile.TemporaryDirectory() as scratch:
+    with temporary_folder(folder) as made, tempfile.TemporaryDirectory() as scratch:
         report, log = made / "report.json", made / "guidellm.log"
         own = Path(scratch)
         files = arrivals.resolve(), report.resolve(), own / "cache"
@@ -91,7 +91,7 @@ def run(plan: SweepPlan, server: Server, key: RoundKey, arrivals: Path, out: Pat
         (made / "requests.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(requests))
         (made / "samples.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(samples))
         (made / "round.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
-        put_in_place(made, folder)
+        replace_folder(made, folder)
 
 
 def read(out: Path, key: RoundKey) -> Round | None:

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ianvs_specdec.backends.split.process import Started
+from ianvs_specdec.backends.child import ServerProcess
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.load.plan import SweepPlan
 
@@ -95,7 +95,7 @@ class StartedServer(Server):
     def __init__(self, arguments: Sequence[str], which: str) -> None:
         self._which = which
         try:
-            self._child = Started(["serve", "--name", NAME, "--port", "0", *arguments])
+            self._child = ServerProcess(["serve", "--name", NAME, "--port", "0", *arguments])
         except UserError as error:
             raise UserError(f"the server {which} did not start: {error}") from error
         self.pid = self._child.pid

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage.claim import claim
+from ianvs_specdec.common.storage.folder_lock import lock_folder
 from ianvs_specdec.load import rounds
 from ianvs_specdec.load.arrivals import arrivals_text, rate_label, read_chats, read_trace
 from ianvs_specdec.load.generator import check_installed
@@ -54,7 +54,7 @@ def run(plan: SweepPlan, out: Path) -> list[dict[str, Any]]:
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise UserError(f"--out {out} is a file; give a folder") from error
-    lock = claim(out, current_run()[0])
+    lock = lock_folder(out, current_run()[0])
     _check_same(plan, out)
     write_atomically(out / OPTIONS, json.dumps(plan.to_json(), indent=1) + "\n")
     (out / "rounds").mkdir(exist_ok=True)

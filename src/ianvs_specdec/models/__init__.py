@@ -1,1 +1,1 @@
-"""Model folders: validated before use, loaded only if complete and consistent."""
+"""Model folders: validation and loading."""

@@ -1,7 +1,7 @@
-"""Families of decoder-only models as a table: each row lists how a family differs from Llama.
+"""Families of decoder-only models: a table of their differences from Llama.
 
-A key of config.json that is neither in the row nor known to have no effect is an error, because ignoring it could
-change the output.
+A configuration key that is not in the table, and is not known to have no effect, is an error: ignoring it could change
+the output.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SANDWICH = {
     "mlp_norm": "pre_feedforward_layernorm",
     "down_norm": "post_feedforward_layernorm",
 }
-"""Where a layer has norms: their names in the native step, and in transformers."""
+"""Norms of a layer: name in the native step -> name in transformers."""
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 ACTIVATIONS = ("silu", "gelu_pytorch_tanh")
@@ -34,7 +34,7 @@ SIZES = frozenset(
         *("rms_norm_eps", "tie_word_embeddings", "attention_bias", "mlp_bias", "rope_parameters"),
     )
 )
-"""Keys that the weights' shapes follow from, or that every family has."""
+"""Keys that determine the shapes of weights, or that every family has."""
 WITHOUT_EFFECT = frozenset(
     (
         *("model_type", "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version"),
@@ -47,9 +47,9 @@ WITHOUT_EFFECT = frozenset(
         *("unsloth_fixed", "unsloth_version"),
     )
 )
-"""Keys that change nothing of what a model computes for a text."""
+"""Keys that do not affect the output."""
 NEUTRAL = {"full_attn_mod": 1, "interpolate_factor": 1}
-"""Keys of published models with the value that means nothing."""
+"""Keys of published models -> the value without an effect."""
 ROPE_KEYS = frozenset(
     (
         *("rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor"),
@@ -63,36 +63,36 @@ ROPE_KEYS = frozenset(
 class Family:
     norms: Mapping[str, str] = field(default_factory=lambda: PRE)
     head_norms: str | None = None
-    """Norms of queries and keys: of "each" head, or of the "whole" projection."""
+    """Norms of queries and keys: "each" head, or the "whole" projection."""
     norm_offset: float = 0.0
     """Added to the weights of norms."""
     activation: str = "hidden_act"
     fused: bool = False
     """Queries, keys and values are one projection, gate and up another."""
     windows: str = "none"
-    """Layers with a sliding window: "all", "none", or those that "layer_types" names."""
+    """Layers with a sliding window: "all", "none", or according to "layer_types"."""
     local: bool = False
-    """Sliding layers have a rotary embedding of their own."""
+    """Sliding layers have a separate rotary embedding."""
     partial: bool = False
-    """A part of a head may be rotated."""
+    """Heads may be rotated partially."""
     rotated_key: str | None = None
-    """The key with a 1 for each layer that rotates positions."""
+    """Key with a 1 for each layer that has a rotary embedding."""
     factors: Mapping[str, str] = field(default_factory=dict)
-    """Those of ``Description``, by the key that states them."""
+    """Name in ``Description.factors`` -> key."""
     experts: str | None = None
-    """The key of their number."""
+    """Key of the number of experts."""
     biased: frozenset[str] = frozenset(("attention_bias", "mlp_bias"))
-    """Keys that give projections a bias."""
+    """Keys that add a bias to projections."""
     qkv_bias: bool = False
     """Queries, keys and values always have a bias."""
     tied: bool = False
-    """Whether the embeddings are tied where config.json does not say."""
+    """Default of tie_word_embeddings."""
     head_dim: int | None = None
-    """The width of a head where config.json does not say."""
+    """Default of head_dim."""
     space_prefix: bool = True
-    """Its SentencePiece tokenizers put a space before a text."""
+    """SentencePiece tokenizers of the family prepend a space."""
     extra: frozenset[str] = frozenset()
-    """Further keys that are read, or whose effect shows in the modules."""
+    """Further keys that are read, or that affect the modules only."""
 
     @property
     def keys(self) -> frozenset[str]:
@@ -108,8 +108,8 @@ class Family:
         known: Collection[str] = (),
         defaults: Mapping[str, Any] = MappingProxyType({}),
     ) -> list[str]:
-        """Keys of a configuration that are neither the family's nor ``known`` and that could change what is computed:
-        their values are neither empty nor neutral nor the default of the model's class."""
+        """Unsupported keys of a configuration that could affect the output: neither keys of the family nor ``known``,
+        and with a value other than empty, neutral, or the default of the model's class."""
         found = []
         for key, value in config.items():
             empty: tuple[Any, ...] = (None, False, [], {}, NEUTRAL.get(key))
@@ -121,11 +121,11 @@ class Family:
 
 
 _WINDOW_KEYS = frozenset(("use_sliding_window", "max_window_layers"))
-"""From which transformers works out the two that are read."""
+"""transformers derives sliding_window and layer_types from them."""
 _EXPERT_KEYS = frozenset(("num_experts_per_tok", "num_local_experts", "num_experts"))
 _NORMALIZE = frozenset(("norm_topk_prob",))
 _SPARSE_KEYS = frozenset(("moe_intermediate_size", "mlp_only_layers", "decoder_sparse_step"))
-"""Of which layers have experts, which the modules show."""
+"""Which layers have experts is read from the modules."""
 _ATTENTION = frozenset(("attention_bias",))
 _GEMMA2 = Family(
     norms=SANDWICH,
@@ -144,7 +144,7 @@ _GEMMA2 = Family(
     extra=frozenset(("hidden_act", "sliding_window_pattern")),
 )
 _GEMMA3_FACTORS = {name: key for name, key in _GEMMA2.factors.items() if name != "attention_cap"}
-"""transformers passes over the cap on attention there."""
+"""transformers ignores the cap on attention of Gemma 3."""
 
 FAMILIES: dict[str, Family] = {
     "llama": Family(),
@@ -184,13 +184,13 @@ _FACTORS: dict[str, Callable[[float], float]] = {
     "query_pre_attn_scalar": lambda width: width**-0.5,
     "logits_scaling": lambda divisor: 1 / divisor,
 }
-"""What is computed of the keys that do not state a factor as it is."""
+"""Keys whose value is not the factor itself."""
 
 
 @dataclass(frozen=True)
 class LayerKind:
-    """``window``: how many positions a row sees, None = all. ``rotation``: the kind of layer whose rotary embedding
-    turns it, "" = the only one of the model, None = none."""
+    """``window``: positions that a row attends to, None = all. ``rotation``: kind of layer whose rotary embedding is
+    used, "" = the only one of the model, None = none."""
 
     window: int | None
     rotation: str | None
@@ -198,8 +198,8 @@ class LayerKind:
 
 @dataclass(frozen=True)
 class Description:
-    """What a configuration asks for. ``factors`` are named as in ``targets.native.model.Features``; from
-    ``switch_length`` on all positions have other rotations; None = they never change."""
+    """The features of a configured model. ``factors``: named as in ``targets.native.model.Features``.
+    ``switch_length``: see ``rotary.switch_length``."""
 
     family: Family
     layers: tuple[LayerKind, ...]
@@ -216,8 +216,8 @@ class Description:
 
 
 def describe(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> Description:
-    """From a configuration as transformers has it; ``defaults`` are those of its class. Raises UserError that names
-    what is not known."""
+    """The description of ``config``, as of transformers; ``defaults``: those of its class. Raises UserError for what
+    the native step does not support."""
     name = config.get("model_type")
     if name not in FAMILIES:
         raise UserError(f"the native step has no model_type {name}; it has {', '.join(FAMILIES)}")

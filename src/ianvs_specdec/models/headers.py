@@ -1,27 +1,25 @@
-"""Names, shapes and types of a folder's tensors, read from the headers of its safetensors files alone.
-
-Nothing heavy is imported, and no weight is read.
-"""
+"""Names, shapes and types of tensors, from the headers of safetensors files. No weights are read."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.json_files import read_object
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 FLOATS = ("F64", "F32", "F16", "BF16")
-"""The types, as safetensors names them, of weights that are not quantized."""
+"""Types of unquantized weights in safetensors."""
 NAMED = 3
-"""Tensors named in a message; the others are counted."""
+"""Number of tensors that a message names."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """The header of one tensor. ``kind`` is its type as safetensors names it."""
+    """The header of one tensor. ``kind``: its type in safetensors."""
 
     shape: tuple[int, ...]
     kind: str
@@ -29,16 +27,13 @@ class Header:
 
     @property
     def elements(self) -> int:
-        product = 1
-        for size in self.shape:
-            product *= size
-        return product
+        return math.prod(self.shape)
 
 
 def headers(folder: Path, *, key: str | None = None) -> dict[str, Header]:
-    """All tensors of a model's folder by name; none where it holds no safetensors file that transformers would load.
+    """All tensors of a model folder by name; empty without a safetensors file that transformers would load.
 
-    Raises UserError, with the ``key`` at fault, that names the file which is missing, damaged or cut off.
+    Raises UserError with ``key`` for a missing, damaged or truncated file.
     """
     if (folder / WEIGHTS).is_file():
         return file_headers(folder / WEIGHTS, key=key)
@@ -46,7 +41,7 @@ def headers(folder: Path, *, key: str | None = None) -> dict[str, Header]:
         return {}
     listed = read_object(folder / INDEX, key=key).get("weight_map")
     if not isinstance(listed, dict) or not listed:
-        raise UserError(f"{folder / INDEX}: weight_map must say which tensor is in which file", key=key)
+        raise UserError(f"{folder / INDEX}: weight_map must map each tensor to its file", key=key)
     found: dict[str, Header] = {}
     for name in dict.fromkeys(listed.values()):
         if not isinstance(name, str) or Path(name).name != name:
@@ -58,26 +53,26 @@ def headers(folder: Path, *, key: str | None = None) -> dict[str, Header]:
 
 
 def file_headers(path: Path, *, key: str | None = None) -> dict[str, Header]:
-    """The tensors of one safetensors file. Raises UserError for a file that is missing, damaged or cut off."""
+    """The tensors of one safetensors file. Raises UserError for a missing, damaged or truncated file."""
     from safetensors import safe_open
 
     if not path.is_file():
-        raise UserError(f"there is no file {path}, which should hold weights", key=key)
+        raise UserError(f"there is no file {path} with weights", key=key)
     try:
-        # The library checks that the header is whole, and that it covers the file to the last byte.
+        # safetensors checks that the header is complete and covers the whole file.
         with safe_open(path, framework="np") as file:
             parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is not a mapping
             return {name: Header(tuple(part.get_shape()), part.get_dtype(), path) for name, part in parts.items()}
     except OSError as error:
         raise UserError(f"cannot read the weights {path}: {error.strerror or error}", key=key) from error
     except Exception as error:
-        # safetensors has exceptions of its own for damaged files, and so has the decoder of its header.
+        # safetensors and its JSON decoder raise their own exceptions.
         raise UserError(f"{path} is damaged or cut off ({error}): copy or download it again", key=key) from error
 
 
 def counted(names: Iterable[str], one: str = "", many: str = "") -> str:
-    """The first few names of tensors and the number of the others, with the verb for ``one`` or ``many``, if given."""
+    """The first tensor names and the number of the others, followed by the verb for ``one`` or ``many``."""
     listed = sorted(names)
     more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
-    told = f"the tensor{'' if len(listed) == 1 else 's'} {', '.join(listed[:NAMED])}{more}"
-    return f"{told} {one if len(listed) == 1 else many}".rstrip()
+    text = f"the tensor{'' if len(listed) == 1 else 's'} {', '.join(listed[:NAMED])}{more}"
+    return f"{text} {one if len(listed) == 1 else many}".rstrip()

@@ -1,7 +1,6 @@
-"""The numbers of a config.json, held against the weights beside it before anything is built of them.
+"""Check the numbers of a config.json against the weights before a model is built.
 
-A model is built as its configuration says, and only then do the weights show that it was wrong: a thousand million
-layers take all memory first.
+transformers builds a model before it reads the weights, so that an absurd number of layers would take all memory.
 """
 
 from __future__ import annotations
@@ -16,31 +15,31 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.headers import Header
 
 LAYERS = re.compile(r"(^|_)(n_layer|layers|blocks)$")
-"""Counts of modules. Each module has its own weights."""
+"""Numbers of modules, each with its own weights."""
 SIZES = re.compile(r"(_size|_dim|_width|_rank|_heads|_experts|_labels|^n_embd|^n_inner|^n_head|^d_model|^d_ff|^d_kv)$")
-"""How large a matrix is, in one direction, or how many parts it has."""
+"""Dimensions of matrices, or numbers of their parts."""
 NO_SIZES = re.compile(r"window|chunk|patch|image|group|batch|block|beam|mscale")
-"""Lengths of texts and pictures, what concerns them, and factors of rotations: no matrix has their size."""
+"""Keys that match ``SIZES``, but are no dimensions of a matrix."""
 POSITIONS = re.compile(r"^(max_position_embeddings|n_positions|n_ctx|max_seq_len)$")
 EPSILONS = re.compile(r"(_eps|_epsilon)$")
 ELSEWHERE = ("quantization_config", "compression_config", "task_specific_params", "id2label", "label2id")
-"""Parts of a configuration from which nothing is built."""
+"""Sections of a configuration that do not affect the modules."""
 
 MOST_LAYERS = 10_000
-"""Limit without a header; the deepest models have about 100."""
+"""Limit if the weights are unknown; the deepest models have about 100."""
 LARGEST_SIZE = 1 << 24
-"""Limit without a header; the largest vocabularies have about 300,000 tokens."""
+"""Limit if the weights are unknown; the largest vocabularies have about 300,000 tokens."""
 MOST_POSITIONS = 1 << 30
-"""The longest windows have some 10 million."""
+"""The longest windows have about 10 million positions."""
 PACKED = 16
-"""Maximum ratio of the numbers of a matrix to those of its quantized tensor."""
+"""Maximum ratio of the elements of a matrix to those of its quantized tensor."""
 
 
 def check_numbers(
     path: Path, config: Mapping[str, Any], tensors: Mapping[str, Header], *, key: str | None = None
 ) -> None:
-    """Raise UserError, with the ``key`` at fault, for a number in the configuration ``path`` that cannot be one of a
-    model with ``tensors`` (none where its weights are not at hand)."""
+    """Raise UserError with ``key`` for a number in the configuration ``path`` that is impossible for a model with
+    ``tensors`` (empty if unknown)."""
     layers, size = MOST_LAYERS, LARGEST_SIZE
     if tensors:
         layers = len(tensors)
@@ -59,11 +58,11 @@ def _wanted(name: str, value: Any, layers: int, size: int) -> str | None:
     if NO_SIZES.search(name):
         return None
     if LAYERS.search(name) and (type(value) is not int or value > layers):
-        return f"expected a whole number of at most {layers}: that many layers the weights can have"
+        return f"expected a whole number of at most {layers}, the number of tensors"
     if SIZES.search(name):
         if type(value) is not int or value < 0:
             return "expected a whole number of at least 0"
-        return f"more than the weights have numbers for ({size})" if value > size else None
+        return f"more than the weights allow ({size})" if value > size else None
     if POSITIONS.search(name) and not (type(value) is int and (1 < value <= MOST_POSITIONS or value == -1)):
         return f"expected a whole number from 2 to {MOST_POSITIONS}"
     if EPSILONS.search(name) and not 0 <= value < 1:
@@ -74,7 +73,7 @@ def _wanted(name: str, value: Any, layers: int, size: int) -> str | None:
 
 
 def _numbers(value: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """The numbers of a configuration and where they stand."""
+    """Path and value of each number of a configuration."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             if name not in ELSEWHERE:

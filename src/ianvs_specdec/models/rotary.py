@@ -1,4 +1,4 @@
-"""Rotary positions of a configuration, a mapping or one of transformers: their encoding and number."""
+"""Rotary position embeddings of a configuration (a mapping, or an object of transformers)."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 ROTATIONS = ("default", "linear", "llama3", "yarn")
-"""Kinds of rotary embedding whose angles depend on the position alone."""
+"""Types of rotary embeddings whose angles depend only on the position."""
 
 
 def rotary(config: Any) -> dict[str, Any]:
-    """The rotary embedding, its kind under ``rope_type``, in whichever words (they changed with transformers 5)."""
+    """Parameters of the rotary embedding, with ``rope_type``, from the keys of transformers 4 or 5."""
     given = _get(config, "rope_parameters") or _get(config, "rope_scaling") or {}
     rope = dict(given) if isinstance(given, Mapping) else {"rope_type": given}
     return {**rope, "rope_type": rope.get("rope_type") or rope.get("type") or "default"}
 
 
 def window_of(config: Any) -> int | None:
-    """The context window, with its ``factor`` where positions are scaled; None where there is none. A number that has
-    grown already counts as it is, others are the original window, which model cards tell to leave there."""
+    """The context window, times the ``factor`` of scaled positions; None if unlimited. ``max_position_embeddings`` may
+    be the original or the extended window."""
     stated: int | None = _get(config, "max_position_embeddings")
     rope = rotary(config)
     if stated is None or rope["rope_type"] not in ("linear", "dynamic", "yarn"):
@@ -27,7 +27,7 @@ def window_of(config: Any) -> int | None:
 
 
 def switch_length(config: Any) -> int | None:
-    """The length from which on all positions are rotated in another way (LongRoPE); None where there is none."""
+    """The length from which on all rotations change (LongRoPE); None if they never change."""
     given = _get(config, "rope_parameters")
     by_layer = [kind for kind in given.values() if isinstance(kind, Mapping)] if isinstance(given, Mapping) else []
     for rope in [rotary({"rope_parameters": kind}) for kind in by_layer] or [rotary(config)]:

@@ -1,6 +1,6 @@
 """Render chats with a model's chat template, in bounded time and memory.
 
-Templates run in a process of their own (``template_process``), which is ended if a chat takes longer than ``SECONDS``.
+Templates run in a separate process (``template_worker``), which is killed if a chat takes longer than ``SECONDS``.
 """
 
 from __future__ import annotations
@@ -22,33 +22,37 @@ from typing import Any
 from ianvs_specdec.common.errors import ChatTemplateError
 from ianvs_specdec.common.storage.lines import LineFile
 from ianvs_specdec.common.types import Message, Sampling
-from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.json_files import read_object
 
 SECONDS = 5.0
-"""Maximum seconds per chat; templates of models take some milliseconds."""
+"""Maximum seconds per chat; templates usually take some milliseconds."""
 START_SECONDS = 120.0
-"""Maximum seconds for the start of the process, on a busy machine."""
+"""Maximum seconds for the start of the process."""
 HAS_TIMER = hasattr(signal, "setitimer")
-"""Whether the process can end itself, which it does where a chat takes longer than ``SECONDS``."""
+"""Whether the process can end itself after ``SECONDS``."""
 LONGEST_REASON = 300
-"""Maximum characters of a template's own error message."""
+"""Maximum characters of a template's error message."""
 
 
 CLOCK = "strftime_now"
-"""The function by which templates read the clock; in transformers, the machine's."""
+"""The function with which templates read the clock."""
 NOTE = "template_time.txt"
 GGUF_HEAD = 64 << 20
-"""Bytes of a GGUF file in which its metadata end; vocabularies have some megabytes."""
-UNTOLD = Sampling()
+"""Bytes of a GGUF file that contain its metadata; vocabularies have some megabytes."""
+DEFAULT_SAMPLING = Sampling()
 
 
 def render(
-    tokenizer: Any, messages: Sequence[Message], sampling: Sampling = UNTOLD, *, add_generation_prompt: bool = True
+    tokenizer: Any,
+    messages: Sequence[Message],
+    sampling: Sampling = DEFAULT_SAMPLING,
+    *,
+    add_generation_prompt: bool = True,
 ) -> str:
-    """The text of ``messages`` by the chat template of ``tokenizer``, which has one, with what ``sampling`` tells it.
-    Its clock shows the beginning of this day, unless ``sampling`` has a time.
+    """Render ``messages`` with the chat template of ``tokenizer``, and the template variables and time of ``sampling``.
+    The default time is the start of the day.
 
-    Raises ChatTemplateError where the template refuses the chat, fails, or does not end. Thread-safe.
+    Raises ChatTemplateError if the template refuses the chat, fails, or does not end. Thread-safe.
     """
     template = tokenizer.chat_template
     if not isinstance(template, str):
@@ -59,11 +63,11 @@ def render(
     return _PROCESS.render(template, variables, sampling.template_time or str(date.today()))
 
 
-def reads(template: str) -> set[str]:
-    """The variables that a template looks up; none where it cannot be parsed."""
+def template_variables(template: str) -> set[str]:
+    """The variables of a template; empty if it cannot be parsed."""
     from jinja2 import TemplateError, meta
 
-    from ianvs_specdec.models.template_process import environment, plain
+    from ianvs_specdec.models.template_worker import environment, plain
 
     try:
         return meta.find_undeclared_variables(environment().parse(plain(template)))
@@ -71,26 +75,26 @@ def reads(template: str) -> set[str]:
         return set()
 
 
-def timed(sampling: Sampling, template: str, folder: Path) -> Sampling:
-    """``sampling`` with what the clock of ``template`` shows: the time that it has, or else when this was first called
-    for ``folder``, which keeps that; none where the template reads no clock."""
-    if CLOCK not in template or CLOCK not in reads(template):
+def with_template_time(sampling: Sampling, template: str, folder: Path) -> Sampling:
+    """``sampling`` with a fixed time for ``template``: its own, or the time of the first call for ``folder``, which is
+    stored there; "" if the template does not read the clock."""
+    if CLOCK not in template or CLOCK not in template_variables(template):
         return replace(sampling, template_time="")
     path = folder / NOTE
     if not sampling.template_time and not path.exists():
-        # Whoever comes second appends behind the first.
+        # The first line counts if several processes append.
         note = LineFile(path)
         note.append(f"{datetime.now().isoformat(timespec='seconds')}\n".encode())
         note.sync()
     return replace(sampling, template_time=sampling.template_time or path.read_text(encoding="utf-8").splitlines()[0])
 
 
-def template_of(path: Path) -> str:
-    """The chat template of a model's folder or GGUF file, "" where it has none. Raises UserError."""
+def read_template(path: Path) -> str:
+    """The chat template of a model folder or GGUF file, "" without one. Raises UserError."""
     if path.is_file():
         key = b"tokenizer.chat_template"
         with path.open("rb") as file:
-            # A key, the type text, and its length.
+            # The key with its length, and the type string.
             rest = file.read(GGUF_HEAD).partition(struct.pack("<Q", len(key)) + key + struct.pack("<I", 8))[2]
         return rest[8 : 8 + int.from_bytes(rest[:8], "little")].decode("utf-8", "replace")
     if (path / "chat_template.jinja").is_file():
@@ -103,7 +107,7 @@ def template_of(path: Path) -> str:
 
 
 class _Process:
-    """Starts when there is a chat for it, and again after it was ended."""
+    """The worker process. It is started by the first chat, and again after it was killed."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -118,18 +122,18 @@ class _Process:
             asked = {"template": template, "variables": variables, "time": moment, "seconds": SECONDS}
             answer = self._ask(json.dumps(asked) + "\n", SECONDS)
         if "error" in answer:
-            raise failed(answer["error"])
+            raise template_error(answer["error"])
         return str(answer["text"])
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ianvs_specdec.models.template_process"],
+            [sys.executable, "-m", "ianvs_specdec.models.template_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
-            # Ctrl-C is for the server that began it, which answers what it has accepted.
+            # Ctrl-C is for the server, which completes the requests that it has accepted.
             start_new_session=True,
         )
         try:
@@ -146,7 +150,7 @@ class _Process:
         assert process.stdout is not None
         began, late = time.monotonic(), threading.Timer(seconds, process.kill)
         try:
-            # A thread takes longer to start than a chat to render.
+            # Starting a thread takes longer than rendering a chat.
             if not (line and HAS_TIMER):
                 late.start()
             process.stdin.write(line)
@@ -155,7 +159,7 @@ class _Process:
         except OSError:
             answered = ""
         except BaseException:
-            # Interrupted, its answer would be taken for that to the next chat.
+            # After an interrupt, its answer would be read as that of the next chat.
             self.end()
             raise
         finally:
@@ -163,8 +167,8 @@ class _Process:
         if not answered:
             self.end()
             if time.monotonic() - began >= seconds:
-                raise failed(f"it did not end within {seconds:g} s")
-            raise failed("the process in which it ran has ended: it may have taken too much memory")
+                raise template_error(f"it did not end within {seconds:g} s")
+            raise template_error("the process in which it ran has ended: it may have taken too much memory")
         answer: dict[str, Any] = json.loads(answered)
         return answer
 
@@ -179,7 +183,7 @@ class _Process:
 _PROCESS = _Process()
 
 
-def failed(reason: str) -> ChatTemplateError:
-    """The error for a chat of which the model's template makes no prompt."""
+def template_error(reason: str) -> ChatTemplateError:
+    """The error for a chat that the model's template cannot render."""
     message = f"the model's chat template cannot be used for this chat: {' '.join(reason.split()):.{LONGEST_REASON}}"
     return ChatTemplateError(message, [(0.0, "chat template")], key="model")

@@ -1,10 +1,8 @@
-"""The edge's answer for a router that wants it although Ianvs asks the router first (mode mining-then-inference).
+"""Edge answers and hidden states for routers in mode mining-then-inference, where Ianvs calls the router first.
 
-The router asks here; the answer waits in the row. The edge model, asked next, gives it as it is; the cloud model, asked
-in its place, attaches it to its own. So the edge's work counts, and counts once.
-
-A router that looks at hidden states has the edge read the prompt. What that took waits in the row as well, and is
-counted with the edge's answer, or alone where the edge gives none.
+The router requests the edge's answer here, and the row stores it. The edge model then returns it unchanged; the cloud
+model attaches it to its own answer. The edge's work is thus counted exactly once. The same holds for a prefill: the
+prompt that the edge computes for a router that reads hidden states.
 """
 
 from __future__ import annotations
@@ -22,17 +20,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-READ = "edge_read"
-"""In the row: the response of an edge that has only read the prompt."""
+PREFILL = "edge_read"
+"""Key in the row: the response of an edge that only computed the prompt."""
 
-
-Check = Callable[[str, str], None]
+ModelCheck = Callable[[str, str], None]
 """Called with a model's name and the digest of its files."""
 
 
-class Read(NamedTuple):
-    """A prompt that the edge has read: pooled hidden states, float16 [layers * 2 * hidden], and the ``response`` of an
-    edge that does no more."""
+class Encoding(NamedTuple):
+    """Pooled hidden states of a prompt, float16 [layers * 2 * hidden], and the ``response`` of an edge that computes
+    nothing else."""
 
     states: NDArray[np.float16]
     response: Response
@@ -45,7 +42,7 @@ class Read(NamedTuple):
 class Edge(Protocol):
     def answer(self, data: Any, *, early: EarlyExit | None) -> Response: ...
 
-    def encode(self, data: Any, layers: Sequence[int], check: Check) -> Read | None: ...
+    def encode(self, data: Any, layers: Sequence[int], check: ModelCheck) -> Encoding | None: ...
 
     def backend(self) -> str: ...
 
@@ -53,60 +50,58 @@ class Edge(Protocol):
 _current: weakref.ref[Edge] | None = None
 
 
-def announce(edge: Edge) -> None:
-    """Set the edge model of the test case that begins: Ianvs gives modules no references to each other."""
+def set_current(edge: Edge) -> None:
+    """Set the edge model of the test case: Ianvs gives modules no references to each other."""
     global _current
     _current = weakref.ref(edge)
 
 
 def current() -> Edge | None:
-    """The edge model of the running test case, if it has one."""
+    """The edge model of the running test case, if any."""
     return None if _current is None else _current()
 
 
-def ask(row: Any, early: EarlyExit | None = None) -> Response:
-    """The edge's answer to a row of the dataset processor; the cloud is asked where it stops ``early``. Raises
-    UserError without an edge model or such a row."""
-    response = _asked(row, "the edge's answer").answer(row, early=early)
+def request_answer(row: Any, early: EarlyExit | None = None) -> Response:
+    """The edge's answer to a row of the dataset processor; the cloud answers if it stops ``early``. Raises UserError
+    without an edge model or such a row."""
+    response = _edge_for(row, "the edge's answer").answer(row, early=early)
     row[EDGE_ANSWER] = response
     return response
 
 
-def encode(row: Any, layers: Sequence[int], check: Check) -> Read | None:
-    """What the edge makes of the prompt of a row of the dataset processor; None if it cannot read it. See
-    ``EdgeModel.encode``. Raises UserError as that does, where there is no edge model, and for anything that is no such
-    row, an answer among them.
-    """
+def encode(row: Any, layers: Sequence[int], check: ModelCheck) -> Encoding | None:
+    """``EdgeModel.encode`` for a row of the dataset processor. Raises UserError as that does, without an edge model,
+    and for anything else than such a row, for example an answer."""
     if row_of(row) is not row:
         raise UserError(
-            "a router that looks at the edge's hidden states decides before the edge answers: set "
+            "a router that reads the edge's hidden states decides before the edge answers: set "
             "hard_example_mining_mode to mining-then-inference"
         )
-    found = _asked(row, "the edge's hidden states").encode(row, layers, check)
+    found = _edge_for(row, "the edge's hidden states").encode(row, layers, check)
     if found is not None:
-        row[READ] = found.response
+        row[PREFILL] = found.response
     return found
 
 
-def read(row: Any) -> Response | None:
-    """What the edge did that has only read the prompt; it is taken out of the row."""
-    return row.pop(READ, None) if isinstance(row, dict) else None
+def take_prefill(row: Any) -> Response | None:
+    """Remove and return the prefill of the row."""
+    return row.pop(PREFILL, None) if isinstance(row, dict) else None
 
 
-def _asked(row: Any, what: str) -> Edge:
-    """The edge model that a router may ask ``what`` of this row."""
+def _edge_for(row: Any, what: str) -> Edge:
+    """The edge model for a request of ``what`` for this row."""
     edge = current()
     if edge is None or not isinstance(row, dict):
-        lack = "an edge model" if edge is None else "the module dataset_processor"
-        raise UserError(f"a router that looks at {what} needs {lack} in the test case")
+        missing = "an edge model" if edge is None else "the module dataset_processor"
+        raise UserError(f"a router that reads {what} needs {missing} in the test case")
     return edge
 
 
-def waiting(row: Any) -> Any:
-    """The answer that waits in the row, which knows its row; without one, the row."""
+def pending_answer(row: Any) -> Any:
+    """The stored edge answer of the row, or the row without one."""
     return row.get(EDGE_ANSWER, row) if isinstance(row, dict) else row
 
 
-def taken(row: Any) -> Response | None:
-    """The answer that waits in the row; it waits no more."""
+def take_answer(row: Any) -> Response | None:
+    """Remove and return the stored edge answer of the row."""
     return row.pop(EDGE_ANSWER, None) if isinstance(row, dict) else None

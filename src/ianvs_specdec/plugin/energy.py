@@ -1,4 +1,4 @@
-"""The energy of a model's answers: each one's share of what this machine used where requests overlap."""
+"""Energy of answers: overlapping requests share the energy of this machine equally."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ from ianvs_specdec.records.run import on_worker
 
 IDLE_SECONDS = 1.0
 SAMPLING = 0.1
-"""Seconds between two readings during a request: a battery, and a GPU before Volta, has a power, but no counter, and
-AMD's counters begin anew after 65,532 J."""
+"""Seconds between samples during a request: batteries and GPUs before Volta report power, not energy, and AMD's
+counters wrap after 65,532 J."""
 Mark = tuple[float, float, int]
-"""Joules and seconds that one request alone would have used until now, and how often that could not be read."""
+"""Joules and seconds of one request since the start of the process, and the number of failed readings."""
 
 
 class EnergyShares:
-    """While ``n`` requests are under way on this machine, an ``n``-th of what it uses is each one's. ``idle``: watts
-    used without work. Thread-safe."""
+    """Each of ``n`` requests in progress gets 1/n of the machine's energy. ``idle``: idle power in W. Thread-safe."""
 
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
         self.idle: float | None = None
-        self._number = self._gaps = 0
+        self.active = self._gaps = 0
         self._joules = self._seconds = 0.0
         self._mutex = threading.Lock()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
 
     def measure_idle(self) -> None:
-        """Unless it is known already. To be called before anything computes."""
-        if self.idle is None and not self._number and (mark := self.begin({})):
+        """Measure the idle power once, before anything computes."""
+        if self.idle is None and not self.active and (mark := self.begin({})):
             time.sleep(IDLE_SECONDS)
             if used := self.end(mark):
                 self.idle = used.joules / used.seconds
 
     def begin(self, hardware: Mapping[str, Any]) -> Mark | None:
-        """A request begins; None where its energy cannot be known. ``hardware`` is what its model runs on."""
+        """Start a request on this ``hardware``; None if its energy cannot be measured."""
         with self._mutex:
             if _unmeasured(hardware) or not self.meter.find():
                 return None
@@ -49,7 +48,7 @@ class EnergyShares:
             return self._joules, self._seconds, self._gaps
 
     def end(self, mark: Mark | None) -> Energy | None:
-        """A request ends. None where not all that it used is known."""
+        """End a request. None if a reading failed."""
         if mark is None:
             return None
         with self._mutex:
@@ -61,22 +60,22 @@ class EnergyShares:
     def why_unknown(self, hardware: Mapping[str, Any]) -> str:
         """Why an answer has no energy."""
         with self._mutex:
-            counted, lack = self.meter.find(), self.meter.lack
-        none = "at that time there was no counter" if counted else "this machine has no RAPL, no NVML and no battery"
+            available, lack = self.meter.find(), self.meter.lack
+        none = "there was no counter at that time" if available else "this machine has no RAPL, no NVML and no battery"
         return _unmeasured(hardware) or lack or none
 
     def _pass(self, change: int) -> None:
         joules, seconds = self.meter.used()
-        if self._number:
-            self._seconds += seconds / self._number
-            self._joules += (joules or 0.0) / self._number
+        if self.active:
+            self._seconds += seconds / self.active
+            self._joules += (joules or 0.0) / self.active
             self._gaps += joules is None
-        self._number += change
+        self.active += change
 
     def _sample(self) -> None:
         while not threading.Event().wait(SAMPLING):
             with self._mutex:
-                if self._number:
+                if self.active:
                     self._pass(0)
 
 
@@ -85,11 +84,11 @@ MACHINE = EnergyShares(Meter())
 
 
 def _unmeasured(hardware: Mapping[str, Any]) -> str:
-    """Why the counters of this machine do not count for a request, if so."""
+    """Why the counters of this machine do not measure a request; "" if they do."""
     if on_worker():
-        return "several processes answer (runner: ray), which share the counters"
+        return "several processes (runner: ray) share the counters"
     if hardware.keys() & {"emulated", "emulate"}:
         return "the speed of another machine is emulated"
-    # At a loopback address, too: the other end of a tunnel, or of ``specdec link``, may be anywhere.
+    # A loopback address may be a tunnel or ``specdec link``.
     server = hardware.get("server")
     return f"{server}, which this job did not start, may be on another machine" if server else ""

@@ -1,7 +1,6 @@
-"""Notifications of what the edge and the cloud model are asked in this process, and of the answers.
+"""Notifications about requests to the edge and the cloud model of this process, for routers.
 
-Routers that depend on load or learn from answers subscribe. Ianvs hands a router nothing but rows, and constructs its
-modules without references to each other.
+Ianvs passes only rows to a router and gives modules no references to each other.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import Any, Protocol
 
 
 class Observer(Protocol):
-    """Called from the threads that queries are answered in. An observer's errors are the test case's."""
+    """Called from the threads that answer queries. Its exceptions fail the test case."""
 
     def began(self, side: str, data: Any) -> None:
-        """``side`` (edge or cloud) is asked for an answer to this row."""
+        """A request of this row to ``side`` (edge or cloud) starts."""
 
     def ended(self, side: str, data: Any, response: Mapping[str, Any] | None) -> None:
-        """What became of it: see ``response``; None where the run ends with an error."""
+        """The request ends. ``response``: see ``records.response``; None after an error that ends the run."""
 
 
 _observers: tuple[weakref.ref[Any], ...] = ()
@@ -27,7 +26,7 @@ _mutex = threading.Lock()
 
 
 def subscribe(observer: Observer) -> None:
-    """Notify ``observer`` from now on, for as long as something else refers to it."""
+    """Notify ``observer`` from now on. Only a weak reference is stored."""
     global _observers
     with _mutex:
         alive = [known for known in _observers if known() is not None and known() is not observer]

@@ -1,4 +1,4 @@
-"""The dataset processor: rows become dicts that carry along the answer, the row number and how answers are scored."""
+"""The dataset processor: converts rows to dicts with query, answer, row number and scoring settings."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from pydantic import Field
 from ianvs_specdec.backends.judge import JudgeSettings
 from ianvs_specdec.benchmarks import code, sandbox
 from ianvs_specdec.benchmarks.judge_prompts import FASTCHAT_FILE
-from ianvs_specdec.benchmarks.rows import Row
+from ianvs_specdec.benchmarks.rows import Row, RowReader
 from ianvs_specdec.benchmarks.scorers import references_of
-from ianvs_specdec.benchmarks.validation import Reader
 from ianvs_specdec.common.errors import unknown, warn_once
-from ianvs_specdec.common.settings import Settings, raise_all, together
+from ianvs_specdec.common.settings import Settings, collect_errors, raise_all
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.rows_checked import RowsChecked
+from ianvs_specdec.plugin.row_checks import RowChecks
 
 ROUNDS = 12
-"""There are columns for so many rounds."""
+"""Maximum number of rounds (each has columns)."""
 
 Seconds = Annotated[float, Field(gt=0)]
 
 
 class ProcessorSettings(Settings):
-    """The hyperparameters beside those of the judge."""
+    """The hyperparameters except those of the judge."""
 
     noun: ClassVar[str] = "hyperparameter"
 
@@ -37,13 +36,12 @@ class ProcessorSettings(Settings):
     rounds: Annotated[int, Field(ge=1, le=ROUNDS)] | None = Field(None, description="parts that rows are divided into")
 
 
-class DatasetProcessor(RowsChecked):
-    """Turns each row into ``{"query": question, "gold": answer, "index": i}``, without reordering or dropping any.
+class DatasetProcessor(RowChecks):
+    """Converts each row to ``{"query": question, "gold": answer, "index": i}``, in order.
 
-    Hyperparameters: ``ProcessorSettings``, and ``JudgeSettings`` after ``judge_``. Where there are ``rounds``, a row
-    says in ``round``, from 1, which it is in, and the leaderboard has columns by round.
-    A row whose program may be run says in ``sandbox`` what confines it on this machine; so does its response.
-    Rows whose scorer lacks its settings have no score. What scorers need to know is added to the rows' answers.
+    Hyperparameters: ``ProcessorSettings``, and ``JudgeSettings`` with the prefix ``judge_``. With ``rounds``, ``round``
+    of a row is its round, from 1. ``sandbox`` of a row whose program may run lists the isolation on this machine.
+    Settings of scorers are added to ``gold``; rows whose scorer lacks its settings have no score.
     """
 
     def __init__(self, **hyperparameters: Any) -> None:
@@ -57,14 +55,14 @@ class DatasetProcessor(RowsChecked):
 
     @classmethod
     def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
-        """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work. Asks and runs nothing."""
+        """Raise UserError with the ``key`` of a wrong hyperparameter."""
         cls._parse(hyperparameters)
 
     @classmethod
     def _parse(cls, hyperparameters: dict[str, Any]) -> tuple[ProcessorSettings, JudgeSettings | None]:
         known = (*ProcessorSettings.names(), *JudgeSettings.names())
         own = {name: value for name, value in hyperparameters.items() if name not in JudgeSettings.names()}
-        _, settings, judge = together(
+        _, settings, judge = collect_errors(
             lambda: raise_all([unknown("hyperparameter", name, known, key=name) for name in own if name not in known]),
             lambda: ProcessorSettings.parse({name: value for name, value in own.items() if name in known}),
             lambda: JudgeSettings.parse(hyperparameters),
@@ -72,7 +70,7 @@ class DatasetProcessor(RowsChecked):
         return settings, judge
 
     def __call__(self, dataset: Any) -> Any:
-        reader = Reader(lambda part, place: f"the {part} of {place}", self.judge is not None)
+        reader = RowReader(lambda part, place: f"the {part} of {place}", self.judge is not None)
         rows = []
         scorers = set()
         for index, (question, answer) in enumerate(zip(dataset.x, dataset.y, strict=True)):
@@ -87,12 +85,12 @@ class DatasetProcessor(RowsChecked):
             rows.append(row)
         for index, row in enumerate(rows if self.rounds else ()):
             row["round"] = index * self.rounds // len(rows) + 1
-        self._tell(scorers)
+        self._warn(scorers)
         dataset.x = rows
         return dataset
 
     def _gold(self, query: Query, answer: Any) -> Any:
-        """The row's answer, completed by what its scorer needs to know."""
+        """The row's answer with the settings of its scorer."""
         if query.scorer == "judge" and self.judge is not None:
             references = list(references_of(answer))
             return {"question": list(query.turns), "references": references, "group": query.group, "judge": self.judge}
@@ -100,8 +98,8 @@ class DatasetProcessor(RowsChecked):
             return {**answer, "run": self.seconds}
         return answer
 
-    def _tell(self, scorers: Iterable[str]) -> None:
-        """Say what would surprise on the leaderboard, before a model is asked: once, not for every test case."""
+    def _warn(self, scorers: Iterable[str]) -> None:
+        """Warn once about scores that are missing or not comparable."""
         scored = sorted(set(scorers) - {"none"})
         if "judge" in scored and self.judge is None:
             warn_once("scorer judge: no judge_model is set, so these rows have no score")
@@ -114,14 +112,14 @@ class DatasetProcessor(RowsChecked):
             others = ", ".join(name for name in scored if name != "judge")
             warn_once(f"Accuracy is a mean of the judge's 1 to 10 and of percentages (scorers {others})")
         if "code" in scored:
-            self._tell_of_programs()
+            self._warn_about_programs()
 
-    def _tell_of_programs(self) -> None:
+    def _warn_about_programs(self) -> None:
         if not self.seconds:
             warn_once("scorer code: programs are run only with run_code: true, so these rows have no score")
             return
-        held = " and ".join(sandbox.confinement())
+        isolation = " and ".join(sandbox.confinement())
         warn_once(
-            f"run_code: programs that a model wrote run on this machine, confined by {held}; for models you do not "
-            "trust, use a container or a virtual machine"
+            f"run_code: programs written by a model run on this machine, confined by {isolation}; for models you do "
+            "not trust, use a container or a virtual machine"
         )

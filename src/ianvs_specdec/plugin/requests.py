@@ -1,27 +1,77 @@
-"""One request after the other: answers that the journal has, and those that a back end is asked for."""
+"""Requests of one side: their configurations, and answers from the journal or a back end."""
 
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from threading import Lock
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ianvs_specdec.backends.base import LLM
+from ianvs_specdec.backends.prompts import chat_template
 from ianvs_specdec.common.errors import AnswerError, UserError
-from ianvs_specdec.common.types import Completion, Hints, Message
+from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
+from ianvs_specdec.models.templates import with_template_time
 from ianvs_specdec.plugin.energy import MACHINE
-from ianvs_specdec.plugin.request_config import RequestConfig, RequestConfigs
-from ianvs_specdec.plugin.side_warnings import TruncationWarning
-from ianvs_specdec.plugin.timings import REQUESTS, circumstances, stamp
-from ianvs_specdec.records.beginning import first_tokens, joined
+from ianvs_specdec.plugin.timings import REQUESTS, stamp, timing_conditions
+from ianvs_specdec.records.configuration import Configuration
+from ianvs_specdec.records.continuation import first_tokens, joined
+from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.records.journal import Entry, Journal
+from ianvs_specdec.records.run import job_folder
+
+
+@dataclass(frozen=True)
+class RequestConfig:
+    """Sampling parameters of a request. ``own``: its configuration in the journal; ``baselines``: those of answers
+    without speculation, with and without log-probabilities."""
+
+    sampling: Sampling
+    repeat: int
+    own: Configuration
+    baselines: tuple[Configuration, ...]
+
+
+class RequestConfigs:
+    """The request configurations of ``llm``, which the user calls ``model``. ``template_time``: the time for the chat
+    template, "" if it does not read the clock. Thread-safe."""
+
+    def __init__(self, model: str, llm: LLM, digests: FileDigests) -> None:
+        self._model, self._llm, self._digests = model, llm, digests
+        self._template, self.template_time = chat_template(llm), ""
+        self._known: dict[tuple[Sampling, int, int], RequestConfig] = {}
+        self._mutex = threading.Lock()
+
+    def of(self, sampling: Sampling, repeat: int, resumed: int = 0) -> RequestConfig:
+        """``resumed``: number of tokens of the first request that this one continues. Answers of each ``repeat`` and
+        ``resumed`` are separate."""
+        key = sampling, repeat, resumed
+        with self._mutex:
+            if key not in self._known:
+                self._known[key] = self._create(*key)
+            return self._known[key]
+
+    def _create(self, sampling: Sampling, repeat: int, resumed: int) -> RequestConfig:
+        sampling = with_template_time(sampling, self._template, job_folder())
+        self.template_time = sampling.template_time
+        identity, baseline = self._llm.identity(self._digests), self._llm.baseline_identity(self._digests)
+        own = self._configuration({**identity, **({"resumed": resumed} if resumed else {})}, sampling, repeat)
+        baselines = []
+        if baseline:
+            variants = dict.fromkeys((sampling, dataclasses.replace(sampling, logprobs=False)))
+            baselines = [self._configuration(baseline, variant, repeat) for variant in variants]
+        return RequestConfig(sampling, repeat, own, tuple(baselines))
+
+    def _configuration(self, identity: dict[str, Any], sampling: Sampling, repeat: int) -> Configuration:
+        settings = {"sampling": sampling.to_json(), **({"repeat": repeat} if repeat else {})}
+        return Configuration(self._model, {**identity, **settings}, dict(self._digests.files))
 
 
 class Found(NamedTuple):
-    """An answer, its key in the journal, and whether it was there already."""
+    """An answer, its key in the journal, and whether the journal had it."""
 
     entry: Entry
     key: str
@@ -29,32 +79,32 @@ class Found(NamedTuple):
 
 
 class EarlyExit:
-    """Of one query: whether its answer stops after ``tokens`` tokens.
+    """Decides whether the answer to a query stops after ``tokens`` tokens.
 
-    ``decide`` is given an answer of that length, unless the whole answer is no longer. ``stopped`` is what it said.
+    ``decide`` gets the answer of that length, unless the whole answer is not longer. ``stopped``: its decision.
     """
 
     def __init__(self, tokens: int, decide: Callable[[Completion], bool]) -> None:
         self.tokens, self._decide = tokens, decide
         self.begun: Entry | None = None
-        """The first tokens, once they are known."""
+        """The first tokens, when known."""
         self.stopped = False
 
     def stops(self, begun: Entry) -> bool:
-        """Whether the answer that is ``begun`` stops here."""
+        """Decide about the first tokens ``begun``."""
         self.begun = begun
         self.stopped = self._decide(begun.completion)
         return self.stopped
 
     def overrule(self) -> None:
-        """The whole answer is wanted in any case."""
+        """Never stop."""
         self.stopped = False
         self._decide = lambda begun: False
 
 
 class Requests:
-    """Those of one side. ``ready`` returns the model, loaded, once the journal can keep what it says; ``coupled``: its
-    samples are reproducible. Thread-safe."""
+    """The requests of one side. ``ready`` checks the journal and returns the loaded model; ``coupled``: its samples are
+    reproducible. Thread-safe."""
 
     def __init__(
         self,
@@ -62,22 +112,23 @@ class Requests:
         llm: LLM,
         journal: Journal,
         configs: RequestConfigs,
-        truncation_warning: TruncationWarning,
         ready: Callable[[RequestConfig, list[Message]], LLM],
         *,
         use_cache: bool,
         coupled: bool,
     ) -> None:
         self._side, self._llm, self._journal, self._configs = side, llm, journal, configs
-        self._truncation_warning, self._ready = truncation_warning, ready
-        self._use_cache, self._coupled = use_cache, coupled
-        self._turnstile = Lock()
+        self._ready, self._use_cache, self._coupled = ready, use_cache, coupled
+        self._one_at_a_time = threading.Lock()
 
     def _known(self, config: RequestConfig, messages: list[Message], hints: Hints) -> Found | None:
-        """The answer, where the journal has it and it may be taken from there."""
+        """The journal's answer, unless it may not be used."""
         key = config.own.key(messages, hints.prediction)
-        entry = self._truncation_warning.serving(self._journal.get(key), self._llm) if self._use_cache else None
-        return None if entry is None else Found(entry, key, known=True)
+        entry = self._journal.get(key) if self._use_cache else None
+        # An answer to a truncated prompt needs the permission to truncate.
+        if entry is None or (entry.completion.truncated and self._llm.truncate_prompts is False):
+            return None
+        return Found(entry, key, known=True)
 
     def whole(self, config: RequestConfig, messages: list[Message], hints: Hints) -> Found:
         """The whole answer."""
@@ -86,7 +137,7 @@ class Requests:
         )
 
     def as_far(self, config: RequestConfig, messages: list[Message], hints: Hints, early: EarlyExit) -> Found:
-        """The first tokens of the answer where it stops there, else the whole answer."""
+        """The first tokens of the answer if it stops there, else the whole answer."""
         sampling, tokens = config.sampling, early.tokens
         if not (sampling.greedy or self._coupled):
             raise UserError(
@@ -116,7 +167,7 @@ class Requests:
         )
 
     def _begun(self, config: RequestConfig, messages: list[Message], hints: Hints, early: EarlyExit) -> Found:
-        """The first tokens of the answer, or all of it where it is no longer."""
+        """The first tokens of the answer, or all of it if it is not longer."""
         sampling, tokens = config.sampling, early.tokens
         shorter = self._configs.of(sampling.first(tokens), config.repeat)
         if early.begun is not None:
@@ -138,12 +189,12 @@ class Requests:
         """Generate an answer and store it under ``config``, or under ``whole`` if the answer ended within its first
         tokens. ``begun``: the completion that it continues."""
         llm, journal = self._ready(config, messages), self._journal
-        runs_on = circumstances(llm)
-        # What the journal and loading take is no request's time: a long journal is read before the first one.
-        energy = MACHINE.begin(runs_on)
+        conditions = timing_conditions(llm)
+        # The time of the journal and of loading belongs to no request.
+        energy = MACHINE.begin(conditions)
         request = REQUESTS.begin()
         try:
-            with nullcontext() if llm.concurrent else self._turnstile:
+            with nullcontext() if llm.concurrent else self._one_at_a_time:
                 waited = time.perf_counter() - request.issued
                 completion = call(llm)
         except AnswerError as error:
@@ -154,7 +205,8 @@ class Requests:
         stamp(completion.trace, llm, issued=request.issued, waited=waited, under_way=under_way, energy=used)
         completion = completion if begun is None else joined(begun, completion)
         own = whole.own if whole is not None and completion.finish_reason == "stop" else config.own
-        told: dict[str, Any] = {"side": self._side, "hardware": runs_on, "prediction": hints.prediction}
-        hardware = journal.put(own, messages, completion, **told)
-        kept = Entry(completion, hardware, replayed=False)
-        return Found(kept, own.key(messages, hints.prediction), known=False)
+        hardware = journal.put(
+            own, messages, completion, side=self._side, hardware=conditions, prediction=hints.prediction
+        )
+        entry = Entry(completion, hardware, replayed=False)
+        return Found(entry, own.key(messages, hints.prediction), known=False)

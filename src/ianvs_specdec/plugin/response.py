@@ -1,4 +1,4 @@
-"""Responses, made of completions: see ``records.response``."""
+"""Construction of responses from completions: see ``records.response``."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple, replace
 
-from ianvs_specdec.benchmarks.letters import FOUR, options_of
+from ianvs_specdec.benchmarks.extraction import FOUR_LETTERS, options_of
 from ianvs_specdec.benchmarks.scorers import CHOICES, LOGPROB, prediction
 from ianvs_specdec.common.errors import AnswerError
 from ianvs_specdec.common.types import Completion, Query, Trace
-from ianvs_specdec.records.journal import KeptPrefill
+from ianvs_specdec.records.journal import StoredPrefill
 from ianvs_specdec.records.response import Response
 
 
 @dataclass
 class Attempt:
-    """One conversation over all turns of a query. ``turns``: see ``turn_of``; ``error``: why not all have an answer."""
+    """A conversation over the turns of a query. ``turns``: see ``turn_of``; ``error``: why a turn has no answer."""
 
     completions: list[Completion] = field(default_factory=list)
     turns: list[dict[str, Any]] = field(default_factory=list)
     error: AnswerError | None = None
 
 
-# Most verification steps are alike; a benchmark of many thousand answers holds each kind once.
+# Equal verification steps share one object: most of them are equal.
 _STEPS: dict[tuple[int, ...], tuple[int, ...]] = {}
 
 
@@ -61,8 +61,7 @@ def response_of(
     samples: Sequence[Attempt] = (),
     **details: Any,
 ) -> Response:
-    """The response to a query. ``samples``: further answers; ``details``: keys to add, such as ``cost`` and
-    ``routing``."""
+    """The response to a query. ``samples``: further answers; ``details``: further keys, such as ``cost``."""
     further = [completion for sample in samples for completion in sample.completions]
     every = [*turns, *(turn for sample in samples for turn in sample.turns)]
     return Response(
@@ -80,8 +79,8 @@ def response_of(
     )
 
 
-def prefill_response(query: Query, kept: KeptPrefill, key: str, **details: Any) -> Response:
-    """The response of an edge that only read the first turn's prompt, which is in the journal under ``key``."""
+def prefill_response(query: Query, kept: StoredPrefill, key: str, **details: Any) -> Response:
+    """The response of an edge that only computed the first prompt. ``key``: that of the prefill in the journal."""
     read = kept.prefill
     response = response_of(query, [], [], **details)
     response["usage"] = {
@@ -101,7 +100,7 @@ def prefill_response(query: Query, kept: KeptPrefill, key: str, **details: Any) 
 
 
 def with_prefill(response: Response, read: Response) -> Response:
-    """The response of an edge that has ``read`` the prompt beforehand: that is its work, too."""
+    """The response with the tokens and cost of the earlier prefill ``read``."""
     response["usage"] = {name: tokens + read["usage"][name] for name, tokens in response["usage"].items()}
     response["cost"] = read["cost"] if response["cost"] is None else response["cost"] + read["cost"]
     response["prefill"] = read["prefill"]
@@ -109,17 +108,17 @@ def with_prefill(response: Response, read: Response) -> Response:
 
 
 def _options(query: Query) -> str:
-    """The letters that the answer is one of; "" where that is not known."""
+    """The letters of the options; "" if unknown."""
     return options_of(query.turns[-1]) if query.scorer in CHOICES and query.turns else ""
 
 
 def with_letter(query: Query, completion: Completion) -> Completion:
-    """The answer to the last turn of a query whose scorer compares probabilities: in place of its text the option
-    whose letter is the likeliest first token, "" where none is among those that are told. Raises AnswerError."""
+    """The completion of a query whose scorer compares probabilities, with the likeliest option letter as its text (""
+    if no letter has a reported probability). Raises AnswerError."""
     if completion.trace.letters is None:
-        reason = f"scorer {LOGPROB}: the answer has no log-probabilities of letters: ask for it anew (ianvs --fresh)"
+        reason = f"scorer {LOGPROB}: the answer has no log-probabilities of letters: generate it again (ianvs --fresh)"
         raise AnswerError(reason)
-    known = _options(query) or FOUR  # where the question does not show its options
+    known = _options(query) or FOUR_LETTERS  # if the question does not show its options
     options = {letter: value for letter, value in completion.trace.letters if letter in known}
     return msgspec.structs.replace(completion, text=max(options, key=options.__getitem__, default=""))
 

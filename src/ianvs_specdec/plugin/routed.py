@@ -1,4 +1,4 @@
-"""What the edge model and the cloud model have in common: any back end, every answer in the journal."""
+"""Base class of the edge and the cloud model: any back end, all answers in the journal."""
 
 from __future__ import annotations
 
@@ -9,22 +9,20 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from ianvs_specdec.backends.base import LLM
-from ianvs_specdec.benchmarks.rows import query_of_row
+from ianvs_specdec.benchmarks.rows import DataRow, query_of_row
 from ianvs_specdec.benchmarks.scorers import LOGPROB
-from ianvs_specdec.benchmarks.validation import DataRow
 from ianvs_specdec.common.errors import AnswerError, UserError, visible, warn_once
 from ianvs_specdec.common.types import Completion, Hints, Message, Query, Sampling, messages_of
 from ianvs_specdec.plugin import observers
-from ianvs_specdec.plugin.overhead import restore_routing_time
-from ianvs_specdec.plugin.request_config import RequestConfig, RequestConfigs
-from ianvs_specdec.plugin.requests import EarlyExit, Requests
+from ianvs_specdec.plugin.answer_warnings import AnswerWarnings
+from ianvs_specdec.plugin.requests import EarlyExit, RequestConfig, RequestConfigs, Requests
 from ianvs_specdec.plugin.response import Attempt, response_of, turn_of, with_letter
-from ianvs_specdec.plugin.rows_checked import RowsChecked, refused_by_template, warn_unread_variables, without_letters
+from ianvs_specdec.plugin.routing_time import restore_routing_time
+from ianvs_specdec.plugin.row_checks import RowChecks, refused_by_template, warn_unread_variables, without_letters
 from ianvs_specdec.plugin.settings import SAME_AS_EDGE, ModelSettings
-from ianvs_specdec.plugin.side_warnings import DraftWarnings, TruncationWarning
 from ianvs_specdec.plugin.timings import Timings
 from ianvs_specdec.records.baseline import compare
-from ianvs_specdec.records.beginning import saved_tokens
+from ianvs_specdec.records.continuation import saved_tokens
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.records.response import Response
@@ -34,15 +32,17 @@ log = logging.getLogger(__name__)
 
 DIGESTS = "model_files.json"
 SEEDS_APART = 1_000_003
-"""Between the seeds of two samples of one answer; repeats have seeds one after the other."""
+"""Difference between the seeds of two samples; those of repeats are consecutive."""
 
 
-class RoutedModel(RowsChecked):
-    """One side of a cloud-edge pair. Hyperparameters: ``OwnSettings``, ``Sampling``, and the options of the back ends,
-    of which those of others have no effect, since a grid crosses them.
+class RoutedModel(RowChecks):
+    """The edge model or the cloud model.
 
-    The model is loaded when the first answer is not in the journal. Errors are ``UserError``. Queries may be answered
-    from several threads; a back end that takes one request at a time lets others wait, which is part of their times.
+    Hyperparameters: ``GeneralSettings``, ``Sampling``, and the options of all back ends (a grid crosses them with the
+    back ends; those of another back end have no effect).
+
+    The model is loaded at the first answer that is not in the journal. Errors are ``UserError``. Thread-safe: for a
+    back end that serves one request at a time the others wait, and their times include the wait.
     """
 
     side: ClassVar[str]
@@ -56,26 +56,25 @@ class RoutedModel(RowsChecked):
         self._samplings: dict[tuple[int, float, bool], Sampling] = {}
         self._failed = 0
         self._ended: UserError | None = None
-        self._truncation_warning, self._draft_warnings = TruncationWarning(self.side), DraftWarnings(self.side)
+        self._warnings = AnswerWarnings(self.side)
         self._timings = Timings()
         self._mutex = threading.RLock()
 
     @classmethod
     def check_hyperparameters(cls, hyperparameters: dict[str, Any]) -> None:
-        """Raise UserError, with the ``key`` at fault, for hyperparameters that cannot work, and for model files whose
-        headers tell that they cannot. Loads nothing."""
+        """Raise UserError with the ``key`` of a wrong hyperparameter or unusable model files. Loads nothing."""
         cls._parse(hyperparameters).check_files()
 
     @classmethod
     def check_chats(cls, hyperparameters: dict[str, Any], rows: Iterable[DataRow]) -> Iterator[tuple[str, str]]:
-        """Place and reason of rows that this model cannot answer, those in the log that may fail (``max_failures``)."""
+        """Place and reason of rows that this model cannot answer. With ``max_failures``, they are logged instead."""
         given = cls._parse(hyperparameters)
         llm = given.llm("autoregressive" if given.backend == SAME_AS_EDGE else given.backend)
         rows = rows if llm.letters else list(rows)
         yield from without_letters(llm, rows)
         warn_unread_variables(llm, given.sampling)
         for place, reason in refused_by_template(llm, given.sampling, rows):
-            if given.own.max_failures:
+            if given.general.max_failures:
                 warn_once(f"{place}: {reason}")
             else:
                 yield place, reason
@@ -85,15 +84,15 @@ class RoutedModel(RowsChecked):
         return ModelSettings.parse(hyperparameters)
 
     def backend(self) -> str:
-        """The name of the back end, resolved."""
+        """The name of the back end."""
         return self.settings.backend
 
     def answer(self, data: Any, *, repeat: int | None = None, early: EarlyExit | None = None) -> Response:
         """Answer all turns of a query, each with the earlier answers as context. ``data``: see ``benchmarks.rows``.
 
-        Each ``repeat`` has answers of its own, drawn with another seed; None is the repeat that Ianvs runs. Where the
-        answer to the first turn stops ``early``, nothing else is asked, and the response says so under ``stopped``;
-        where it does not, a second request continues it. Raises UserError for ``early`` where answers are sampled.
+        Each ``repeat`` has its own answers and seed; None is the current one. If the first answer stops ``early``, the
+        response has ``stopped`` and no further request is sent; otherwise a second request continues it. Raises
+        UserError for ``early`` with sampling.
         """
         response = None
         observers.began(self.side, data)
@@ -125,7 +124,7 @@ class RoutedModel(RowsChecked):
     def _sampling(self, query: Query, repeat: int) -> Sampling:
         own = self.settings.sampling
         temperature = own.temperature if query.temperature is None else float(query.temperature)
-        # Another repeat draws other samples; greedy answers are asked for again all the same.
+        # Each repeat has another seed. Greedy answers are generated again, too.
         changes = own.seed + repeat, temperature, own.logprobs or query.scorer == LOGPROB
         if changes not in self._samplings:
             seed, _, logprobs = changes
@@ -133,7 +132,7 @@ class RoutedModel(RowsChecked):
         return self._samplings[changes]
 
     def _converse(self, query: Query, config: RequestConfig, early: EarlyExit | None = None) -> Attempt:
-        """All turns of a query, as far as they are answered."""
+        """Answer the turns of a query until one fails."""
         attempt = Attempt()
         for index in range(len(query.turns)):
             if early is not None and early.stopped:
@@ -153,26 +152,26 @@ class RoutedModel(RowsChecked):
         return attempt
 
     def _drawn(self, query: Query, sampling: Sampling) -> Iterator[Sampling]:
-        """How the further samples are drawn: requests of their own, with seeds that no repeat has."""
-        temperature = float(self.settings.own.samples_temperature)
-        for number in range(1, self.settings.own.samples):
+        """Sampling parameters of the further samples, whose seeds differ from those of all repeats."""
+        temperature = float(self.settings.general.samples_temperature)
+        for number in range(1, self.settings.general.samples):
             seed = sampling.seed + number * SEEDS_APART
             yield dataclasses.replace(sampling, temperature=temperature, seed=seed, logprobs=query.scorer == LOGPROB)
 
     def cleanup(self) -> None:
-        """Release the model. What was answered is in the journal already; nothing is asked any more."""
+        """Release the model. Later requests raise UserError."""
         with self._mutex:
             self._ended = UserError("the test case has ended")
         if self._llm is not None:
             self._llm.close()
         if self._journal is not None:
-            self._journal.rest()
+            self._journal.release()
 
     def environment_details(self) -> Any:
-        """What the times of the answers were taken with. Our host puts it into ``environment.json``."""
+        """Conditions of the timings, for ``environment.json`` of our host."""
         with self._mutex:
             template_time = self._configs.template_time if self._configs is not None else ""
-            return self._timings.told(self._journal, template_time) if self._journal is not None else {}
+            return self._timings.conditions(self._journal, template_time) if self._journal is not None else {}
 
     def _open(self) -> None:
         with self._mutex:
@@ -181,15 +180,14 @@ class RoutedModel(RowsChecked):
             name = self.backend()
             llm = self.settings.checked(name)
             self._journal = Journal.of_job()
-            self._configs = RequestConfigs(self.settings.own.model, llm, FileDigests(job_folder() / DIGESTS))
+            self._configs = RequestConfigs(self.settings.general.model, llm, FileDigests(job_folder() / DIGESTS))
             self._requests = Requests(
                 self.side,
                 llm,
                 self._journal,
                 self._configs,
-                self._truncation_warning,
                 self._ready,
-                use_cache=self.settings.own.use_cache,
+                use_cache=self.settings.general.use_cache,
                 coupled=self._coupled,
             )
             self._llm = llm
@@ -205,18 +203,17 @@ class RoutedModel(RowsChecked):
         assert self._llm is not None
         assert self._requests is not None
         journal = self._journal
-        with journal.asking(config.own.key(messages, hints.prediction)):
+        with journal.request_lock(config.own.key(messages, hints.prediction)):
             if early is None:
                 entry, key, known = self._requests.whole(config, messages, hints)
             else:
                 entry, key, known = self._requests.as_far(config, messages, hints, early)
         whole = early is None or not early.stopped
-        self._truncation_warning.tell(entry.completion)
         with self._mutex:
             self._timings.add(entry)
         baseline_keys = (baseline.key(messages, hints.prediction) for baseline in config.baselines)
         baseline = next(filter(None, (compare(journal, one, key, entry, whole) for one in baseline_keys)), None)
-        self._draft_warnings.add(entry.completion, self._llm, baseline)
+        self._warnings.add(entry.completion, self._llm, baseline)
         return entry.completion, turn_of(
             entry.completion,
             key=key,
@@ -228,43 +225,43 @@ class RoutedModel(RowsChecked):
 
     @property
     def _coupled(self) -> bool:
-        """Whether samples, too, have one right output."""
+        """Whether samples are reproducible, too."""
         return self.settings.options.get("acceptance") == "coupled"
 
     def _stopped(self, query: Query, config: RequestConfig, early: EarlyExit) -> dict[str, Any]:
-        """After how many ``tokens`` an answer has stopped, and how many that has ``saved``: known where the journal has
-        the whole answer, of this back end or without speculation."""
+        """``tokens`` of a stopped answer, and the tokens ``saved`` if the journal has the whole answer, of this back
+        end or without speculation (else None)."""
         assert self._journal is not None
         messages, prediction = messages_of(query, []), query.hints(0).prediction
         keys = [one.key(messages, prediction) for one in (config.own, *config.baselines)]
         return {"tokens": early.tokens, "saved": saved_tokens(self._journal, keys, early.tokens)}
 
     def _ready(self, config: RequestConfig, messages: list[Message]) -> LLM:
-        """The model, loaded, once the journal can keep what it says."""
+        """The loaded model, after a check that the journal is writable."""
         assert self._llm is not None
         assert self._journal is not None
         llm, journal = self._llm, self._journal
-        if self.settings.own.use_cache and (why := journal.explain_miss(config.own, messages, self.side)):
+        if self.settings.general.use_cache and (why := journal.explain_miss(config.own, messages, self.side)):
             log.warning("%s model: %s", self.side, why)
         journal.ensure_writable()
         with self._mutex:
-            # A thread that was given up may come here with its next turn after the model has been released.
+            # An abandoned thread may start its next turn after the cleanup.
             if self._ended is not None:
                 raise self._ended
             try:
                 llm.load()
             except UserError as refused:
-                # Nobody who waits for the model tries again, whatever may fail of its answers.
+                # Waiting threads must not try again, even with max_failures.
                 self._ended = UserError(str(refused), key=refused.key)
                 raise self._ended from refused
         return llm
 
     def _forgive(self, query: Query, reason: AnswerError) -> None:
-        """Raise UserError if more queries have failed than may."""
+        """Count a failed query. Raises UserError above ``max_failures``."""
         with self._mutex:
             self._failed += 1
             failed = self._failed
-        permitted = self.settings.own.max_failures
+        permitted = self.settings.general.max_failures
         if failed > permitted:
             if not permitted:
                 raise reason
@@ -280,7 +277,7 @@ class RoutedModel(RowsChecked):
             attempt.turns,
             samples,
             side=self.side,
-            model=self.settings.own.model,
+            model=self.settings.general.model,
             backend=self.backend(),
         )
         usage = response["usage"]

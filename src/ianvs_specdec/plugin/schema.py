@@ -1,5 +1,6 @@
-"""``python -m ianvs_specdec.plugin.schema > model_settings.schema.json``: the JSON schema of an edge or cloud model's
-settings file, for completion and checks in editors (``# yaml-language-server: $schema=...``).
+"""JSON schema of an edge or cloud model's settings file, for editors (``# yaml-language-server: $schema=...``).
+
+Usage: ``python -m ianvs_specdec.plugin.schema > model_settings.schema.json``
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from typing import Any
 from ianvs_specdec.backends import ALIASES, BACKENDS, backend
 from ianvs_specdec.common.sampling import Sampling
 from ianvs_specdec.common.settings import properties
-from ianvs_specdec.plugin.settings import SAME_AS_EDGE, OwnSettings
+from ianvs_specdec.plugin.settings import SAME_AS_EDGE, GeneralSettings
 
 _OURS = ("required", "wanted", "unset")
-"""Keys of our own, which JSON schemas do not have."""
+"""Our own keys, which are not part of JSON schema."""
 
 
 def schema() -> dict[str, Any]:
-    """Draft 7, which editors support best."""
+    """The schema (draft 7, which editors support best)."""
     known: dict[str, dict[str, Any]] = {}
-    for kind in (OwnSettings, Sampling):
+    for kind in (GeneralSettings, Sampling):
         known |= {name: _optional([declared]) for name, declared in properties(kind).items()}
     known["backend"] |= {"enum": [*BACKENDS, *ALIASES, SAME_AS_EDGE]}
     options: dict[str, list[dict[str, Any]]] = {}
@@ -38,7 +39,7 @@ def schema() -> dict[str, Any]:
 
 
 def _optional(declarations: list[dict[str, Any]]) -> dict[str, Any]:
-    """A value that one of the declarations accepts, or null, which stands for the default."""
+    """A value that one of the declarations accepts, or null for the default."""
     plain: list[dict[str, Any]] = []
     for declared in declarations:
         one = {key: value for key, value in declared.items() if key not in (*_OURS, "description", "default", "title")}

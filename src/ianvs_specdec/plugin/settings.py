@@ -1,4 +1,4 @@
-"""The hyperparameters of an edge or cloud model, checked without loading anything."""
+"""Hyperparameters of an edge or cloud model, validated without loading anything."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.base import LLM
 from ianvs_specdec.backends.prompts import check_model
 from ianvs_specdec.common.errors import UserError, unknown, warn_once
-from ianvs_specdec.common.sampling import COLDEST, HOTTEST, LARGEST_COUNT, Sampling
-from ianvs_specdec.common.settings import Settings, Text, build, raise_all, rule, takes_mapping, together
+from ianvs_specdec.common.sampling import MAX_COUNT, MAX_TEMPERATURE, MIN_TEMPERATURE, Sampling
+from ianvs_specdec.common.settings import Settings, Text, collect_errors, raise_all, takes_mapping, validated, validator
 from ianvs_specdec.records.cost import PRICES, cost
 
 SAME_AS_EDGE = "same-as-edge"
-"""Value of the cloud model's ``backend``: the back end that the edge model of the same test case has."""
+"""Value of the cloud model's ``backend``: the back end of the edge model in the same test case."""
 
 MOST_SAMPLES = 100
-Price = Annotated[float, Field(ge=0, le=LARGEST_COUNT, description="per million tokens")]
+Price = Annotated[float, Field(ge=0, le=MAX_COUNT, description="per million tokens")]
 
 
 def _warm(value: float) -> None:
-    if not COLDEST <= value <= HOTTEST:
-        raise ValueError(f"must be from {COLDEST:g} (at 0 all samples would be alike) to {HOTTEST:g}, not {value!r}")
+    if not MIN_TEMPERATURE <= value <= MAX_TEMPERATURE:
+        raise ValueError(
+            f"must be from {MIN_TEMPERATURE:g} (at 0 all samples are equal) to {MAX_TEMPERATURE:g}, not {value!r}"
+        )
 
 
 def _unescaped(value: tuple[str, ...]) -> None:
     if "\\\\n" in repr(value):
-        warn_once(f'stop: {value!r} holds a backslash and a letter; in YAML a line break is "\\n", in double quotes')
+        warn_once(f'stop: {value!r} contains a backslash and a letter; a line break in YAML is "\\n", in double quotes')
 
 
-class OwnSettings(Settings):
-    """The hyperparameters that are neither a sampling parameter nor an option of a back end."""
+class GeneralSettings(Settings):
+    """Hyperparameters that are neither sampling parameters nor options of a back end."""
 
     model: Text = Field(description="a folder in Hugging Face format, a GGUF file, or the name that a server knows")
     backend: Text = Field("autoregressive", description="the back end; the cloud's may be same-as-edge")
@@ -45,18 +47,18 @@ class OwnSettings(Settings):
     price_prompt: Price | None = None
     price_completion: Price | None = None
     price_cached: Price | None = Field(None, description="cached tokens of a prompt; by default they cost as others")
-    max_failures: Annotated[int, Field(ge=0, le=LARGEST_COUNT)] = Field(
+    max_failures: Annotated[int, Field(ge=0, le=MAX_COUNT)] = Field(
         0, description="failed queries before the test case fails"
     )
     samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = Field(1, description="number of answers per query")
-    samples_temperature: Annotated[float, rule(_warm)] = Field(
+    samples_temperature: Annotated[float, validator(_warm)] = Field(
         1.0, description="the temperature of all answers but the first"
     )
 
 
 @functools.cache
 def options() -> dict[str, list[FieldInfo]]:
-    """The options of all back ends, each with its declarations: a grid crosses every option with every back end."""
+    """The options of all back ends with their declarations."""
     found: dict[str, list[FieldInfo]] = {}
     for known in BACKENDS:
         for name, declared in backend(known).Options.model_fields.items():
@@ -66,9 +68,9 @@ def options() -> dict[str, list[FieldInfo]]:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The hyperparameters of an edge or cloud model, checked."""
+    """The validated hyperparameters of an edge or cloud model."""
 
-    own: OwnSettings
+    general: GeneralSettings
     sampling: Sampling
     options: Mapping[str, Any]
 
@@ -81,11 +83,11 @@ class ModelSettings:
             reason = "top_k is of how many tokens sampling draws one, a whole number; the breadth of EAGLE's tree is"
             raise UserError(f"{reason} eagle_topk", key="top_k")
         own_options = {key: value for key, value in given.items() if key in options()}
-        _, _, own, sampling = together(
+        _, _, own, sampling = collect_errors(
             lambda: _check_names(hyperparameters),
             lambda: _check_options(given.get("backend", "autoregressive"), own_options),
-            lambda: OwnSettings.parse({key: given[key] for key in OwnSettings.names() if key in given}),
-            lambda: build(Sampling, {key: given[key] for key in Sampling.names() if key in given}),
+            lambda: GeneralSettings.parse({key: given[key] for key in GeneralSettings.names() if key in given}),
+            lambda: validated(Sampling, {key: given[key] for key in Sampling.names() if key in given}),
         )
         _unescaped(sampling.stop)
         settings = cls(own, sampling, own_options)
@@ -95,20 +97,20 @@ class ModelSettings:
 
     @property
     def backend(self) -> str:
-        return resolve(self.own.backend)
+        return resolve(self.general.backend)
 
     def checked(self, name: str) -> LLM:
-        """The model behind the back end ``name``, not loaded; everything that depends on the back end is checked."""
+        """The model of the back end ``name``, not loaded. Checks everything that depends on the back end."""
         if backend(name, key="backend").local:
-            check_model(self.own.model)
+            check_model(self.general.model)
         llm = self.llm(name)
         llm.check(self.sampling)
-        if self.own.samples > 1:
-            llm.check(replace(self.sampling, temperature=self.own.samples_temperature))
+        if self.general.samples > 1:
+            llm.check(replace(self.sampling, temperature=self.general.samples_temperature))
         return llm
 
     def check_files(self) -> None:
-        """``LLM.check_files`` of the back end. For one that follows the edge's, of those that the options name."""
+        """``LLM.check_files`` of the back end; for same-as-edge, of the back ends named in the options."""
         if self.backend != SAME_AS_EDGE:
             self.checked(self.backend).check_files()
             return
@@ -119,17 +121,17 @@ class ModelSettings:
             try:
                 llm = self.checked(name)
             except UserError:
-                # What only this back end needs is not there, and the edge may never have it.
+                # The edge may never use this back end.
                 continue
             llm.check_files()
 
     def llm(self, name: str) -> LLM:
-        """The model behind the back end ``name``, not loaded, with those of the options that are that back end's."""
-        return backend(name, key="backend")(self.own.model, **_options_of(name, self.options))
+        """The model of the back end ``name``, not loaded, with the options of that back end."""
+        return backend(name, key="backend")(self.general.model, **_options_of(name, self.options))
 
     def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float | None:
-        """Price of one answer; None without a price. ``cached_tokens`` are some of ``prompt_tokens``."""
-        prices = {name: getattr(self.own, name) for name in PRICES}
+        """Price of an answer; None without prices. ``prompt_tokens`` include ``cached_tokens``."""
+        prices = {name: getattr(self.general, name) for name in PRICES}
         return cost(prices, prompt_tokens, completion_tokens, cached_tokens)
 
 
@@ -138,23 +140,23 @@ def _check_names(hyperparameters: Mapping[str, Any]) -> None:
 
 
 def _check_options(name: Any, given: Mapping[str, Any]) -> None:
-    """Raise UserError for the options of a back end; an unknown one is told where it is looked up."""
+    """Raise UserError for wrong options of a known back end."""
     if isinstance(name, str) and resolve(name) in BACKENDS:
         chosen = backend(name)
-        build(chosen.Options, _options_of(name, given), f"option of {chosen.backend}")
+        validated(chosen.Options, _options_of(name, given), f"option of {chosen.backend}")
 
 
 def _options_of(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options that are the back end's own."""
+    """The options of the back end."""
     own = backend(name, key="backend").Options.model_fields
-    # Of the others, too: a back end that is misspelt in one is found.
+    # Also of the others, to find misspelled back ends.
     chosen = {key: _for_backend(key, value, name) for key, value in given.items()}
     return {key: value for key, value in chosen.items() if key in own}
 
 
 def _for_backend(key: str, value: Any, name: str) -> Any:
-    """The value of an option for the back end ``name``: an option may be a mapping from back ends to values. One whose
-    values are mappings themselves is that only if all keys are back ends with mappings. A length may map numbers."""
+    """The value of an option for the back end ``name``. An option may be a mapping from back ends to values; if its
+    values are mappings themselves, only if all keys are back ends with mappings. A length may map numbers."""
     if not isinstance(value, Mapping) or (value and all(isinstance(known, int) for known in value)):
         return value
     values = {resolve(known): item for known, item in value.items()}
@@ -169,4 +171,4 @@ def _for_backend(key: str, value: Any, name: str) -> Any:
 
 def names() -> tuple[str, ...]:
     """All hyperparameters of a model."""
-    return tuple(dict.fromkeys((*OwnSettings.names(), *Sampling.names(), *options())))
+    return tuple(dict.fromkeys((*GeneralSettings.names(), *Sampling.names(), *options())))

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage.replacing import replacing
+from ianvs_specdec.common.storage.atomic import replacing
 
 BLOCK = 1 << 20
 SHA_DIGITS = 64

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from ianvs_specdec.common.errors import AnswerError, UserError
-from ianvs_specdec.common.storage.claim import Claim, claim
+from ianvs_specdec.common.storage.folder_lock import FolderLock, lock_folder
 from ianvs_specdec.common.types import Amount, Completion, Count, Energy, Message
 from ianvs_specdec.records.configuration import ID_DIGITS, Configuration, changes_of, prompt_id
 from ianvs_specdec.records.database import FILE_NAME, OLD_FILE_NAME, Database, Newest, checksum
@@ -55,7 +55,7 @@ class Prefill(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class KeptPrefill:
+class StoredPrefill:
     """A prefill found in the journal; see ``Entry``."""
 
     prefill: Prefill
@@ -83,7 +83,7 @@ class Journal:
         self._explained: set[str] = set()
         self._asked: dict[str, tuple[threading.Lock, int]] = {}
         self._mutex = threading.RLock()
-        self._claim: Claim | None = None
+        self._claim: FolderLock | None = None
 
     @classmethod
     def of_job(cls) -> Journal:
@@ -127,13 +127,13 @@ class Journal:
             row = self._intact(self._decisions, key)
         return None if row is None else float(row[1])
 
-    def prefill(self, key: str) -> KeptPrefill | None:
+    def prefill(self, key: str) -> StoredPrefill | None:
         """The prompt that was read with this key, or None. One that is damaged counts as none."""
         with self._mutex:
             if (row := self._intact(self._prefills, key)) is None:
                 return None
             run, machine, prefill = row
-            return KeptPrefill(msgspec.json.decode(prefill, type=Prefill), machine, run != self.run)
+            return StoredPrefill(msgspec.json.decode(prefill, type=Prefill), machine, run != self.run)
 
     def __len__(self) -> int:
         """Number of different requests with an answer."""
@@ -216,7 +216,7 @@ class Journal:
         return hardware_id
 
     @contextmanager
-    def asking(self, key: str) -> Iterator[None]:
+    def request_lock(self, key: str) -> Iterator[None]:
         """While one thread asks for the answer with this key, others who want it wait here: it is not asked twice."""
         with self._mutex:
             lock, waiting = self._asked.get(key, (threading.Lock(), 0))
@@ -237,11 +237,11 @@ class Journal:
                 with self._database.writing():
                     pass
                 try:
-                    self._claim = claim(self.path.parent, self.run)
+                    self._claim = lock_folder(self.path.parent, self.run)
                 except OSError as error:
                     raise UserError(f"cannot write the journal {self.path}: {error.strerror or error}") from error
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Nothing is asked for the time being: force what was answered onto the disk, and let other runs ask."""
         with self._mutex:
             self._claim = None
@@ -301,7 +301,7 @@ def value_of(record_id: str, text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) and digest(value)[:ID_DIGITS] == record_id else None
 
 
-def answers_of(path: Path) -> Iterator[Completion]:
+def read_answers(path: Path) -> Iterator[Completion]:
     """All answers of a journal's file, in the order in which they came."""
     for row in _rows_of(Database(path), "answers"):
         if row["answer"] is not None:
@@ -309,7 +309,7 @@ def answers_of(path: Path) -> Iterator[Completion]:
                 yield decode_answer(row["answer"])
 
 
-def exported(path: Path) -> Iterator[dict[str, Any]]:
+def export_entries(path: Path) -> Iterator[dict[str, Any]]:
     """All that a journal's file holds, as JSON objects: configurations, machines, then answers and failures."""
     database = Database(path)
     for row in _rows_of(database, "configurations"):

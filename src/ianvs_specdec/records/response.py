@@ -65,7 +65,7 @@ def _copy(value: Any) -> Any:
     return [_copy(item) for item in value] if kind is list else value
 
 
-def answer_of(result: Mapping[str, Any], edge: Any) -> Any:
+def edge_answer_of(result: Mapping[str, Any], edge: Any) -> Any:
     """The edge's answer to a query. ``edge``: as Ianvs has it, without answers that a router asked for."""
     return result.get(EDGE_ANSWER) if edge is None else edge
 

@@ -1,6 +1,5 @@
-"""The report on a workspace: what Ianvs left behind, read into plain data, and one page that shows it.
+"""The report on a workspace: leaderboard, charts and single queries as one JSON document and one HTML page.
 
-``workspace`` reads the folders, ``figures`` computes what the leaderboard and the charts show, ``routing`` the
-cost-quality curves, ``details`` single queries; ``collect`` puts them into one JSON document and ``page`` makes HTML of
-it.
+``collect`` builds the document from ``figures`` (leaderboard and distributions), ``curves`` (cost and quality),
+``split`` and ``sweeps`` (other charts), ``details`` (single queries) and ``notes``; ``page`` renders it.
 """

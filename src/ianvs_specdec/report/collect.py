@@ -1,4 +1,4 @@
-"""A workspace as one JSON document: everything that the page shows, and what ``--json`` and ``--csv`` write."""
+"""A workspace as one JSON document: the data of the page, ``--json`` and ``--csv``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ianvs_specdec import __version__
 from ianvs_specdec.backends import resolve
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.storage.cells import csv_text
+from ianvs_specdec.report.curves import curves, outcomes
 from ianvs_specdec.report.details import Details
 from ianvs_specdec.report.figures import (
     QUANTILES,
@@ -26,15 +27,14 @@ from ianvs_specdec.report.figures import (
 )
 from ianvs_specdec.report.metrics.columns import all_columns
 from ianvs_specdec.report.metrics.intervals import all_intervals
-from ianvs_specdec.report.metrics.routing import why_empty
+from ianvs_specdec.report.metrics.router_quality import why_empty
 from ianvs_specdec.report.metrics.table import Table
-from ianvs_specdec.report.notes import doubts, energy, known_parts, targets, told
-from ianvs_specdec.report.routing import curves, outcomes
+from ianvs_specdec.report.notes import energy, grouped_notes, known_parts, targets, timing_doubts
 from ianvs_specdec.report.split import grids
 from ianvs_specdec.report.sweeps import sweeps
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
-from ianvs_specdec.workspace.journal_reader import KeptAnswers
-from ianvs_specdec.workspace.judged import JudgedQuery, Judgments, judgments, score
+from ianvs_specdec.workspace.journal_reader import JournalReader
+from ianvs_specdec.workspace.judgments import JudgedQuery, Judgments, read_judgments
 from ianvs_specdec.workspace.sides import Pair, PairedAnswers, scores_of
 
 VERSION = 1
@@ -42,7 +42,7 @@ SHOWN = (
     *("Accuracy", "Edge Ratio", "Throughput", "Speedup", "Mean Accepted Tokens", "Acceptance Rate"),
     *("Time to First Token", "Internal Token Latency", "Latency", "Cloud Cost", "Lossless"),
 )
-"""Columns shown at first where the job does not select any."""
+"""Columns shown by default if the job selects none."""
 
 Document = dict[str, Any]
 Scores = dict[int, float]
@@ -50,10 +50,9 @@ Scores = dict[int, float]
 
 
 def collect(folder: Path, most: int = 200, load: Sequence[Path] = ()) -> Document:
-    """The document of the workspace ``folder`` with the details of up to ``most`` queries per test case, and with the
-    sweeps of ``specdec load`` in its jobs and in the folders ``load``. The cases' entries refer to ``queries`` and
-    ``answers`` by place. What is undefined is None or left out. Raises UserError where there is nothing to report on.
-    """
+    """The document of the workspace ``folder``, with details of up to ``most`` queries per test case and the sweeps of
+    ``specdec load`` in its jobs and in the folders ``load``. ``entries`` refer to ``queries`` and ``answers`` by index.
+    Undefined values are None or absent. Raises UserError if there is nothing to report on."""
     workspace = read_workspace(folder)
     details, sides, scores = Details(workspace), PairedAnswers(), []
     cases = []
@@ -62,7 +61,7 @@ def collect(folder: Path, most: int = 200, load: Sequence[Path] = ()) -> Documen
         dataset = _dataset(workspace, case, rows)
         cases.append(_case(workspace, case, dataset, rows, details, sides, most))
         scores.append(scores_of(rows)[1])
-    _name(workspace.cases, cases)
+    _add_names(cases)
     names = dict.fromkeys(name for job in workspace.headers for name in _metrics(workspace, job))
     known = (*all_columns(), *all_intervals())
     names |= dict.fromkeys(name for name in known if any(case["figures"].get(name) is not None for case in cases))
@@ -82,12 +81,12 @@ def collect(folder: Path, most: int = 200, load: Sequence[Path] = ()) -> Documen
         "load": sweeps(workspace.jobs, load, workspace.notes),
         "split": grids(workspace.cases, [case["figures"] for case in cases]),
         "notes": workspace.notes,
-        "told": {job: told([case for case in cases if case["job"] == job]) for job in workspace.headers},
+        "told": {job: grouped_notes([case for case in cases if case["job"] == job]) for job in workspace.headers},
     }
 
 
 def _between(header: Sequence[str]) -> list[str]:
-    """The metrics of a leaderboard: they stand between the algorithm and the paradigm."""
+    """The metrics in a leaderboard's header: the columns between algorithm and paradigm."""
     end = header.index("paradigm") if "paradigm" in header else len(header)
     return [name for name in header[:end] if name not in ("rank", "algorithm")]
 
@@ -115,14 +114,14 @@ def _case(
     if dataset is not None:
         judge, judged = _judged(workspace, case, dataset, rows)
         places = {index: place for place, index in enumerate(rows)}
-        table = table.with_scores({places[index]: score(said) for index, said in judged.items()})
+        table = table.with_scores({places[index]: mean_rating(ratings) for index, ratings in judged.items()})
         sides.add(case, dataset, rows, dict(zip(rows, table.query("score").tolist(), strict=True)))
     entries = list(details.entries(case, dataset, rows, table, judged, most)) if rows else []
     run = case.environment.get("run") or {}
     found = figures(case, _metrics(workspace, case.job), table)
     if "Router APGR" in found and found["Router APGR"] is None and rows:
         case.notes.append(f"Router APGR is empty: {why_empty(golds, results, table)}")
-    case.notes += doubts(case.environment)
+    case.notes += timing_doubts(case.environment)
     empty = [name for name in _metrics(workspace, case.job) if found.get(name) is None]
     case.notes += energy(rows, described(case.environment), empty)
     return {
@@ -142,7 +141,7 @@ def _case(
         "categories": categories(table) if rows else {},
         "alone": _alone(rows),
         "judge": judge,
-        "failures": _failures(rows, workspace.kept(case.job)),
+        "failures": _failures(rows, workspace.journal(case.job)),
         "memory": _memory(rows),
         "targets": targets(rows),
         "load": case.environment.get("load") or [],
@@ -158,40 +157,40 @@ def _case(
 def _judged(
     workspace: Workspace, case: Case, dataset: Dataset, rows: Mapping[int, Row]
 ) -> tuple[str, dict[int, Judgments]]:
-    """The judge and its judgments; a note if the judge's prompts cannot be read."""
-    asked = {}
+    """The judge and its judgments; adds a note if the judge's prompts cannot be read."""
+    requests = {}
     for index, (_, result, _, _) in rows.items():
         query, answers = dataset.queries[index], [turn["completion"] for turn in result.get("turns", ())]
         if result.get("scorer") == "judge" and len(answers) == len(query.turns) and not result.get("error"):
-            asked[index] = JudgedQuery(query, answers, dataset.golds[index])
+            requests[index] = JudgedQuery(query, answers, dataset.golds[index])
     try:
-        return judgments(workspace, case, asked)
+        return read_judgments(workspace, case, requests)
     except (UserError, OSError) as error:
         case.notes.append(f"single judgments are not shown: {error}")
         return "", {}
 
 
 def _dataset(workspace: Workspace, case: Case, rows: Mapping[int, Row]) -> Dataset | None:
-    """The data file of a test case, if it is there and has the rows that were asked."""
+    """The data file of a test case; None, with a note, if it is missing or has other rows."""
     url = case.config.get("dataset")
     dataset = workspace.dataset(str(url)) if rows and url else None
     if dataset is None or all(
         index < len(dataset.golds) and _same(dataset.queries[index], row) for index, row in rows.items()
     ):
         return dataset
-    note = "the data file has other rows than those asked: questions and references are not shown"
+    note = "the data file has changed since the run: questions and references are not shown"
     case.notes += [note] if note not in case.notes else []
     return None
 
 
 def _same(query: Any, row: Row) -> bool:
-    """Whether the query, as the data file has it, is the one that was answered."""
-    told = (row[1].get("query_id"), row[1].get("group"))
-    return told == (query.id, query.group) or told == (None, None) or bool(row[1].get("error"))
+    """Whether the data file's query is the one that was answered."""
+    answered = (row[1].get("query_id"), row[1].get("group"))
+    return answered in ((query.id, query.group), (None, None)) or bool(row[1].get("error"))
 
 
 def _side(case: Case, rows: Mapping[int, Row], side: str) -> Document | None:
-    """Model and back end of a side; None where there is none or it has answered nothing."""
+    """Model and back end of a side; None if it has no model or gave no answer."""
     for row in rows.values():
         response = row[2] if side == "edge" else row[3]
         if response is not None and response.get("backend"):
@@ -203,14 +202,14 @@ def _side(case: Case, rows: Mapping[int, Row], side: str) -> Document | None:
 
 
 def _alone(rows: Mapping[int, Row]) -> str | None:
-    """The side that did all the work, if there is one: a speedup weighs by time and tau by steps, so over two models
-    they cannot be compared."""
+    """The side that answered all queries, if any. Over two models speedup and tau are not comparable: one is weighted
+    by time, the other by steps."""
     edge, cloud = (any(row[place] is not None for row in rows.values()) for place in (2, 3))
     return None if edge == cloud else "edge" if edge else "cloud"
 
 
-def _failures(rows: Mapping[int, Row], kept: KeptAnswers) -> Document:
-    """Queries without an answer, and how often each kind of failure struck, those that a retry made good among them."""
+def _failures(rows: Mapping[int, Row], kept: JournalReader) -> Document:
+    """Number of queries without an answer, and of failed attempts by kind, including those that a retry repaired."""
     kinds: collections.Counter[str] = collections.Counter()
     failed = 0
     for row in rows.values():
@@ -224,15 +223,14 @@ def _failures(rows: Mapping[int, Row], kept: KeptAnswers) -> Document:
 
 
 def _memory(rows: Mapping[int, Row]) -> dict[str, int]:
-    """The most bytes that each side's model was seen to hold."""
-    most: dict[str, int] = {}
+    """Peak memory of each side's model in bytes."""
+    peak: dict[str, int] = {}
     for row in rows.values():
         for turn in row[1].get("turns", ()):
-            held = turn["trace"].get("memory")
-            if held is not None:
+            if (memory := turn["trace"].get("memory")) is not None:
                 side = str(row[1].get("side"))
-                most[side] = max(most.get(side, 0), int(held))
-    return most
+                peak[side] = max(peak.get(side, 0), int(memory))
+    return peak
 
 
 def _configuration(case: Case) -> dict[str, str]:
@@ -245,16 +243,16 @@ def _configuration(case: Case) -> dict[str, str]:
     return found
 
 
-def _name(cases: Sequence[Case], documents: Sequence[Document]) -> None:
-    """Give each test case a short name that no other of its job has: router, back ends, and what else differs."""
-    for case in documents:
+def _add_names(cases: Sequence[Document]) -> None:
+    """Give each test case a name that is unique in its job: router, back ends, and differing hyperparameters."""
+    for case in cases:
         backends = list(dict.fromkeys(side["backend"] for side in (case["edge"], case["cloud"]) if side))
         case["name"] = " · ".join([case["router"], " + ".join(backends)] if backends else [case["router"]])
-    alike: dict[tuple[str, str], list[Document]] = {}
-    for case in documents:
-        alike.setdefault((case["job"], case["name"]), []).append(case)
-    for same in alike.values():
-        keys = _telling(same)
+    namesakes: dict[tuple[str, str], list[Document]] = {}
+    for case in cases:
+        namesakes.setdefault((case["job"], case["name"]), []).append(case)
+    for same in namesakes.values():
+        keys = _distinguishing(same)
         for number, case in enumerate(same, 1):
             if len(same) > 1:
                 known = {key: case["configuration"].get(key) for key in keys}
@@ -262,22 +260,21 @@ def _name(cases: Sequence[Case], documents: Sequence[Document]) -> None:
                 case["name"] += f" ({', '.join(differing) or number})"
 
 
-def _telling(same: Sequence[Document]) -> list[str]:
-    """Keys of the configurations by which as many of these test cases are told apart as can be, each of which adds to
-    what those before it tell."""
-    chosen: list[str] = []
-    told: list[tuple[str | None, ...]] = [()] * len(same)
+def _distinguishing(same: Sequence[Document]) -> list[str]:
+    """Configuration keys that distinguish these test cases, without redundant ones."""
+    keys: list[str] = []
+    values: list[tuple[str | None, ...]] = [()] * len(same)
     for key in dict.fromkeys(key for case in same for key in case["configuration"]):
-        finer = [(*before, case["configuration"].get(key)) for before, case in zip(told, same, strict=True)]
-        if len(set(finer)) > len(set(told)):
-            chosen, told = [*chosen, key], finer
-    return chosen
+        finer = [(*before, case["configuration"].get(key)) for before, case in zip(values, same, strict=True)]
+        if len(set(finer)) > len(set(values)):
+            keys, values = [*keys, key], finer
+    return keys
 
 
 def _routing(
     workspace: Workspace, sides: PairedAnswers, routers: Sequence[str], scores: Sequence[Scores]
 ) -> list[Document]:
-    """The cost-quality curves of each pair of edge and cloud on each data file, with the numbers of its test cases."""
+    """The cost-quality curves of each pair of models on each data file, with the numbers of its test cases."""
     members: dict[Pair, list[int]] = {}
     for number, case in enumerate(workspace.cases):
         pair = sides.pair(case)
@@ -286,12 +283,12 @@ def _routing(
     found = []
     for pair, numbers in members.items():
         cases = [workspace.cases[number] for number in numbers]
-        drawn = None
+        lines = None
         if (dataset := workspace.dataset(pair[0]) if pair[0] else None) is not None:
-            sides.complete(cases, dataset, workspace.kept(cases[0].job))
+            sides.complete(cases, dataset, workspace.journal(cases[0].job))
             both = outcomes(sides.both(pair), dataset)
-            drawn = curves(both, ((number, routers[number], scores[number]) for number in numbers))
-        found.append({"data": pair[0], "cases": numbers, **(drawn or {})})
+            lines = curves(both, ((number, routers[number], scores[number]) for number in numbers))
+        found.append({"data": pair[0], "cases": numbers, **(lines or {})})
     return found
 
 

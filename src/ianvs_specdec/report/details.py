@@ -1,4 +1,4 @@
-"""Single queries: what was asked, what came back, who answered and why, token by token. Sizes are bounded."""
+"""Single queries with their answers, routing and tokens. Sizes are bounded."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 
 from ianvs_specdec.backends import resolve
 from ianvs_specdec.benchmarks.scorers import references_of
-from ianvs_specdec.models.gguf.cached import gguf_of, import_of
+from ianvs_specdec.models.gguf.cache import gguf_of, import_folder
 from ianvs_specdec.records.response import Response
 from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace
-from ianvs_specdec.workspace.judged import Judgments
+from ianvs_specdec.workspace.judgments import Judgments
 
 LONGEST_TEXT = 20_000
-"""Characters of a question or answer that are kept."""
+"""Characters of a question or answer; longer texts are cut."""
 MOST_TOKENS = 2_048
-"""Tokens of an answer that are kept one by one."""
+"""Tokens of an answer; later ones are cut."""
 LONGEST_CHARACTER = 16
-"""Tokens without a character after which decoding restarts: the decoder reads all of them again with each token."""
+"""Tokens without text after which the decoder restarts: it decodes them all again with each token."""
 
 
 def choose(rows: Mapping[int, Row], most: int) -> list[int]:
-    """Up to ``most`` numbers of queries: failed ones first, then those not lossless, then evenly through the rest."""
+    """Indices of up to ``most`` queries: failed ones, then those not lossless, then the rest, evenly spaced."""
     failed = [index for index, row in rows.items() if row[1].get("error")]
     differing = [
         index
@@ -40,7 +40,7 @@ def choose(rows: Mapping[int, Row], most: int) -> list[int]:
 
 
 class Details:
-    """Collects ``queries`` and ``answers`` of all test cases, which entries refer to by place."""
+    """``queries`` and ``answers`` of all test cases, which entries refer to by index."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.queries: list[dict[str, Any]] = []
@@ -59,7 +59,7 @@ class Details:
         judged: Mapping[int, Judgments],
         most: int,
     ) -> Iterator[dict[str, Any]]:
-        """One entry per chosen query. ``table`` is that of ``rows``, in their order."""
+        """One entry per chosen query. ``table``: that of ``rows``, in the same order."""
         places = {index: place for place, index in enumerate(rows)}
         per_query = {name: table.query(name) for name in ("score", "ttft", "latency", "tokens", "steps", "emitted")}
         for index in choose(rows, most):
@@ -78,11 +78,11 @@ class Details:
                 entry["judgments"] = [[rating, _cut(text)] for rating, text, _ in judged[index]]
                 entry["rules"] = [rule for _, _, rule in judged[index]]
             if result.get("error"):
-                kept = self._workspace.kept(case.job).failures(str(result.get("side")), str(result["error"]))
+                kept = self._workspace.journal(case.job).failures(str(result.get("side")), str(result["error"]))
                 entry |= {"error": _cut(str(result["error"])), "failures": kept}
             if edge is not None and cloud is not None:
                 other = edge if result.get("side") == "cloud" else cloud
-                # An edge that only read the prompt has written nothing to show.
+                # An edge that only read the prompt has no turns.
                 entry["before"] = [self._turn(other, turn) for turn in other.get("turns", ())] or None
             yield {key: value for key, value in entry.items() if value is not None and value != {}}
 
@@ -102,7 +102,7 @@ class Details:
         return self._query_places[key]
 
     def _turn(self, response: Response, turn: Mapping[str, Any]) -> dict[str, Any]:
-        """A turn of an entry: the place of its answer, and how this test case came by it."""
+        """A turn of an entry: index of its answer, comparison with the baseline, whether it was replayed."""
         key = (str(turn.get("key")), str(response.get("backend")))
         if key not in self._answer_places or key[0] == "None":
             self._answer_places[key] = len(self.answers)
@@ -141,11 +141,11 @@ class Details:
         return {name: value for name, value in answer.items() if value not in (None, [], "")}
 
     def _tokenizer(self, model: str) -> Any:
-        """The model's tokenizer; None where it is not to be had."""
+        """The model's tokenizer; None if unavailable."""
         if model not in self._tokenizers:
             folder = self._workspace.find(model)
             if folder is not None and (file := gguf_of(folder)) is not None:
-                folder = import_of(file)
+                folder = import_folder(file)
             self._tokenizers[model] = None
             if folder is not None and (folder / "tokenizer.json").is_file():
                 try:
@@ -158,16 +158,16 @@ class Details:
 
 
 def kinds(tokens: int, steps: Sequence[Sequence[int]]) -> str:
-    """One letter per token: ``p`` of the prefill, ``a`` an accepted draft, ``t`` the target's own at the end of a step.
-    Empty if not all steps are known."""
+    """One letter per token: ``p`` prefill, ``a`` accepted draft, ``t`` the target's token at the end of a step. Empty
+    unless all steps are known."""
     if not steps or sum(step[2] for step in steps) + 1 < tokens:
         return ""
-    # The last step may emit less than it accepted: the total length decides.
+    # The last step may emit fewer tokens than it accepted.
     return ("p" + "".join("a" * step[1] + "t" * (step[2] - step[1]) for step in steps))[:tokens]
 
 
 def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """The text that each token adds; empty within a character that takes several tokens, and for special tokens."""
+    """The text that each token adds; empty within a character of several tokens and for special tokens."""
     from tokenizers.decoders import DecodeStream
 
     special = {number for number, added in tokenizer.get_added_tokens_decoder().items() if added.special}
@@ -183,7 +183,7 @@ def pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
 
 
 def rejected(tokenizer: Any, ids: Sequence[int], trace: Mapping[str, Any]) -> list[list[Any]]:
-    """Pairs of a token's place and the drafted text that was rejected in favour of it."""
+    """``[index of the token, rejected draft text, number of its tokens]`` for each step with a rejection."""
     found, place = [], 1
     for step, drafted in zip_longest(trace["steps"], trace["rejected"] or (), fillvalue=()):
         if not step:

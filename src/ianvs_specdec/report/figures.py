@@ -1,4 +1,4 @@
-"""Figures of a test case: the leaderboard's, completed from its answers, and those of the charts."""
+"""Figures of a test case: leaderboard values, completed from its answers, and data of the charts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ianvs_specdec.report.metrics.table import Table, rounded
 from ianvs_specdec.workspace.cases import Case, Row
 
 QUANTILES = (*range(101), 99.5, 99.9)
-"""Percents at which a distribution is kept: the values in between are interpolated."""
+"""Percents at which a distribution is sampled."""
 GROUPED = ("Accuracy", "Speedup", "Mean Accepted Tokens", "Throughput", "Latency", "Edge Ratio")
-ASKING = ("judge", "code")
-"""Scorers that call a model or run code. A report does neither: it shows the leaderboard's values."""
+UNSAFE = ("judge", "code")
+"""Scorers that call a model or run code: a report shows the leaderboard's values instead."""
 
 Kinds = dict[str, dict[str, float | None]]
 
@@ -45,13 +45,13 @@ def column(name: str) -> dict[str, Any]:
 
 
 def plain(value: float) -> float | None:
-    """NaN and infinity, which JSON does not have, are None."""
+    """None for NaN and infinity, which JSON does not have."""
     return value if math.isfinite(value) else None
 
 
 def safe(row: Row) -> Row:
-    """The row as metrics may see it here: nothing is asked and nothing is run to score it."""
-    if row[1].get("scorer") not in ASKING and row[1].get("scorer", "none") in SCORERS:
+    """The row with scorer ``none`` if scoring it would call a model or run code."""
+    if row[1].get("scorer") not in UNSAFE and row[1].get("scorer", "none") in SCORERS:
         return row
     result = type(row[1])(row[1])
     result["scorer"] = "none"
@@ -59,19 +59,19 @@ def safe(row: Row) -> Row:
 
 
 def figures(case: Case, metrics: Sequence[str], table: Table) -> dict[str, float | None]:
-    """Name -> value: the leaderboard's, whose columns are ``metrics``, else computed from the answers. A note says
-    where the answers give other values than the leaderboard."""
-    told = {name: _number(case.rank[name]) for name in metrics if name in case.rank}
-    found: dict[str, float | None] = dict(told)
+    """Name -> value from the leaderboard, whose columns are ``metrics``, else computed from the answers. Adds a note
+    if both differ."""
+    ranked = {name: _number(case.rank[name]) for name in metrics if name in case.rank}
+    found: dict[str, float | None] = dict(ranked)
     if not len(table):
         return found
     differing = []
     for name, compute in {**all_columns(), **all_intervals()}.items():
-        value, said = _compute(compute, table), told.get(name)
-        if name not in told:
+        value, known = _compute(compute, table), ranked.get(name)
+        if name not in ranked:
             found[name] = value
-        elif value is not None and said is not None and not math.isclose(value, said, rel_tol=1e-5, abs_tol=1e-12):
-            differing.append(f"{name} {value:g} (leaderboard: {said:g})")
+        elif value is not None and known is not None and not math.isclose(value, known, rel_tol=1e-5, abs_tol=1e-12):
+            differing.append(f"{name} {value:g} (leaderboard: {known:g})")
     if differing and not case.repeats and not case.notes:
         shown = ", ".join(differing[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
         case.notes.append(f"recomputed from the answers and the data file, these figures differ: {shown}")
@@ -93,8 +93,8 @@ def _compute(column: Callable[[Table], float], table: Table) -> float | None:
 
 
 def positions(rows: Mapping[int, Row]) -> dict[str, Any] | None:
-    """``drafts``: how many were verified; ``rates``: the share of them whose first, second ... token was accepted. None
-    without drafts, or where not all steps are known."""
+    """``drafts``: number of verified drafts; ``rates``: share of them whose first, second, ... token was accepted. None
+    without drafts or unless all steps are known."""
     accepted: collections.Counter[int] = collections.Counter()
     for row in rows.values():
         for turn in row[1].get("turns", ()):
@@ -109,7 +109,7 @@ def positions(rows: Mapping[int, Row]) -> dict[str, Any] | None:
 
 
 def distributions(table: Table) -> dict[str, Any]:
-    """Name -> values (seconds) at ``QUANTILES`` and their number; nothing where no value is defined."""
+    """Name -> values (seconds) at ``QUANTILES`` and their count, if any value is defined."""
     found = {}
     for name, values in DISTRIBUTIONS.items():
         defined = values(table)
@@ -121,7 +121,7 @@ def distributions(table: Table) -> dict[str, Any]:
 
 
 def groups(table: Table) -> Kinds:
-    """Kind of query -> figures over its queries, with intervals; empty if there is but one kind."""
+    """Group -> figures of its queries, with intervals; empty if there is only one group."""
     names, members = np.unique(np.array(table.groups, dtype=object).astype(str), return_inverse=True)
     if len(names) < 2:
         return {}
@@ -129,11 +129,11 @@ def groups(table: Table) -> Kinds:
 
 
 def categories(table: Table) -> Kinds:
-    """As ``groups``, by the benchmarks' categories, such as MMLU's four; empty where these are no fewer."""
+    """As ``groups``, by the benchmarks' categories, such as MMLU's four; empty unless they are fewer."""
     kinds = np.array(table.groups, dtype=object).astype(str)
     present = set(kinds.tolist())
     sets = {name: present & members for name, members in benchmark_categories().items()}
-    # A category that is wholly in another one, as MT-Bench's are in Spec-Bench's, says no more than its kind does.
+    # A category inside another one, such as MT-Bench's in a Spec-Bench type, is left out.
     sets = {name: own for name, own in sets.items() if own and not any(own < other for other in sets.values())}
     sets |= {kind or "other": {kind} for kind in sorted(present - set().union(*sets.values()))}
     if not 1 < len(sets) < len(present):
@@ -142,7 +142,7 @@ def categories(table: Table) -> Kinds:
 
 
 def _of_part(table: Table, chosen: NDArray[np.bool_]) -> dict[str, float | None]:
-    """Figures over the chosen queries, with intervals."""
+    """Figures of the chosen queries, with intervals."""
     known = {**all_columns(), **all_intervals()}
     part = table.part(np.flatnonzero(chosen))
     values = {name: rounded(known[name](part)) for metric in GROUPED for name in (metric, f"{metric} CI95")}
@@ -150,7 +150,7 @@ def _of_part(table: Table, chosen: NDArray[np.bool_]) -> dict[str, float | None]
 
 
 def described(mapping: Mapping[str, Any]) -> dict[str, str]:
-    """A configuration flattened to texts, keys joined by dots; credentials within addresses are left out."""
+    """A configuration flattened to texts, keys joined by dots, without credentials in URLs."""
     flat: dict[str, str] = {}
     for key, value in mapping.items():
         if isinstance(value, Mapping):

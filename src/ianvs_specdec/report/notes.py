@@ -1,4 +1,4 @@
-"""Notes of a report on its figures: numbers of known answers, engines, and doubts."""
+"""Notes of a report: incomplete metrics, engines, doubtful timings, missing energy."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.workspace.cases import Row
 
 _SCORED = "Accuracy"
-"""A report does not ask a judge and runs no programs: of the scores it has the leaderboard's figure alone."""
+"""Taken from the leaderboard: a report calls no judge and runs no programs."""
 
 
 def known_parts(table: Table) -> dict[str, list[int]]:
-    """Metric -> the numbers of queries that it knows and that were answered, where the first is smaller."""
+    """Metric -> numbers of queries with a value and of answered queries, if the first is smaller."""
     answered = table.query("failed") == 0.0
     found = {}
     for name in (*RATIOS, *MEANS):
@@ -26,7 +26,7 @@ def known_parts(table: Table) -> dict[str, list[int]]:
 
 
 def targets(rows: Mapping[int, Row]) -> dict[str, dict[str, int]]:
-    """Side -> what computed its answers (see ``types.Trace``) and how many, as far as they say so."""
+    """Side -> what computed its answers (``types.Trace.target``) -> number of answers."""
     found: dict[str, collections.Counter[str]] = {}
     for row in rows.values():
         for turn in row[1].get("turns", ()):
@@ -35,29 +35,30 @@ def targets(rows: Mapping[int, Row]) -> dict[str, dict[str, int]]:
     return {side: dict(counts.most_common()) for side, counts in found.items()}
 
 
-def doubts(environment: Mapping[str, Any]) -> list[str]:
-    """Why times are doubtful, as the host noted it for the runs that made the answers."""
+def timing_doubts(environment: Mapping[str, Any]) -> list[str]:
+    """Doubts about the timings that the host recorded with the runs."""
     load = environment.get("load")
-    told = [one.get("doubt") for one in load if isinstance(one, Mapping)] if isinstance(load, list) else []
-    return [f"times are doubtful: {doubt}" for doubt in dict.fromkeys(told) if isinstance(doubt, str)]
+    found = [one.get("doubt") for one in load if isinstance(one, Mapping)] if isinstance(load, list) else []
+    return [f"times are doubtful: {doubt}" for doubt in dict.fromkeys(found) if isinstance(doubt, str)]
 
 
 def energy(rows: Mapping[int, Row], environment: Mapping[str, str], empty: Sequence[str]) -> list[str]:
-    """Why ``empty`` columns of a side's energy are. ``environment``: see ``figures.described``."""
+    """Why energy columns among ``empty`` are empty. ``environment``: see ``figures.described``."""
     notes = []
-    for side, asked in (("edge", [row[2] for row in rows.values()]), ("cloud", [row[3] for row in rows.values()])):
-        if any(asked) and any(name in empty for name in (f"{side.capitalize()} {column}" for column in ENERGY)):
-            told = [text for key, text in environment.items() if re.fullmatch(rf"modules\.{side}model.*\.energy", key)]
+    for side, place in (("edge", 2), ("cloud", 3)):
+        used = any(row[place] for row in rows.values())
+        if used and any(f"{side.capitalize()} {column}" in empty for column in ENERGY):
+            key = re.compile(rf"modules\.{side}model.*\.energy")
+            status = [text for name, text in environment.items() if key.fullmatch(name)]
             other = "the answers are of several machines or counters, or environment.json is missing"
-            reason = next((text for text in told if text.startswith("not measured")), other)
+            reason = next((text for text in status if text.startswith("not measured")), other)
             notes.append(f"{side} energy is empty: {reason}")
     return notes
 
 
-def told(cases: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The notes of the document's test cases, one line for each kind. The kind is what stands before the colon: the
-    figures after it may differ, and are then those of the first test case, which is named.
-    """
+def grouped_notes(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The test cases' notes, one line per kind (the part before the colon). If the rest differs, the line has that of
+    the first test case, and names it."""
     kinds: dict[str, list[tuple[str, str]]] = {}
     for case in cases:
         for note in case["notes"]:
@@ -68,6 +69,6 @@ def told(cases: Sequence[Mapping[str, Any]]) -> list[str]:
         if len(found) == 1:
             lines.append(f"{name}: {note}")
             continue
-        whose = f" (of the first, {name})" if any(text != note for _, text in found) else ""
-        lines.append(f"{len(found)} of {len(cases)} test cases: {note}{whose}")
+        source = f" (of the first, {name})" if any(text != note for _, text in found) else ""
+        lines.append(f"{len(found)} of {len(cases)} test cases: {note}{source}")
     return lines

@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else, made of the document and the files beside this one."""
+"""The HTML page: one self-contained file, built from the document and the files in ``page``."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ SCRIPTS = (
 
 
 def to_json(document: dict[str, Any]) -> str:
-    """The document as JSON in UTF-8; a broken half of a surrogate pair becomes a question mark."""
+    """The document as JSON; lone surrogates become question marks."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def to_html(document: dict[str, Any]) -> str:
-    """The page. Questions and answers are in it as data only; its content security policy permits its own script and
-    nothing else."""
+    """The page. Questions and answers are embedded as data only, and the content security policy permits no script but
+    the page's own."""
     script = "'use strict';\n(() => {\n" + "\n".join(map(_part, SCRIPTS)) + "\n})();\n"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {"POLICY": f"'sha256-{digest}'", "STYLE": _part("report.css"), "SCRIPT": script}
     head, _, tail = _part("report.html").partition("{{DATA}}")
     for name, text in parts.items():
         head, tail = head.replace(f"{{{{{name}}}}}", text), tail.replace(f"{{{{{name}}}}}", text)
-    # With no "<" in it, the data cannot end its element, whatever it holds.
+    # Without "<" the data cannot close its element.
     return head + to_json(document).replace("<", "\\u003c") + tail
 
 

@@ -1,4 +1,4 @@
-"""Jobs of split decoding: the time of a token over the round trip, for each drafter and for the cloud that streams."""
+"""Charts of split decoding: time per token over the round trip, for each drafter and for streaming from the cloud."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ianvs_specdec.backends.split.options import chosen
+from ianvs_specdec.backends.split.options import named_value
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.net.link import Path as NetworkPath
 from ianvs_specdec.workspace.cases import Case
 
 BACKEND, PLAIN = "SplitSpecDec", "autoregressive stream"
 TIME, FORMULA = "Internal Token Latency", "Break-Even Round Trip"
-WAY = ("delay", "jitter", "preset")
+ROUND_TRIP = ("delay", "jitter", "preset")
 """Options of a path that determine its round trip."""
 SHOWN = ("mode", "length", "in_flight", "outage", "branches", "nodes")
-"""Options of an edge that its line is named by, where they are given."""
+"""Options of an edge in the name of its line."""
 
 Points = dict[float, Mapping[str, Any]]
-"""Round trip in seconds -> the figures of the test case."""
+"""Round trip in seconds -> figures of the test case."""
 
 
 def grids(cases: Sequence[Case], figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each job and each kind of path, whatever its delay: ``job``, ``name`` (of the path), and ``lines``.
+    """For each job and kind of path (all delays): ``job``, ``name`` (of the path) and ``lines``.
 
-    A line has ``name``, ``points`` (``[round trip, seconds for a token, half of its interval]``) and whether it
-    ``splits``; then also ``measured``, the round trip at which it crosses the autoregressive line, and ``formula``, the
-    break-even round trips of its test cases.
+    A line has ``name``, ``points`` (``[round trip, seconds per token, half of its interval]``) and whether it
+    ``splits``; if so, also ``measured``, the round trip at which it crosses the autoregressive line, and ``formula``,
+    the break-even round trips of its test cases.
     """
     found: dict[tuple[str, str], dict[str, Points]] = {}
     for case, known in zip(cases, figures, strict=True):
@@ -51,13 +51,14 @@ def _path(link: Any) -> NetworkPath | None:
     try:
         return NetworkPath.parse({"preset": link} if isinstance(link, str) else link or {})
     except (UserError, TypeError, ValueError):
-        # A workspace is read as it is.
+        # Invalid settings in a workspace are skipped.
         return None
 
 
 def _kind(path: NetworkPath) -> str:
-    none, told = NetworkPath().to_json(), path.to_json()
-    return ", ".join(f"{key} {_text(told[key])}" for key in told if key not in WAY and told[key] != none[key])
+    default, own = NetworkPath().to_json(), path.to_json()
+    differing = (key for key in own if key not in ROUND_TRIP and own[key] != default[key])
+    return ", ".join(f"{key} {_text(own[key])}" for key in differing)
 
 
 def _text(value: Any) -> str:
@@ -74,9 +75,8 @@ def _line(cloud: Mapping[str, Any]) -> str:
 
 def _mapping(cloud: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     try:
-        value = chosen(cloud.get(name), cloud.get("named"), name)
+        value = named_value(cloud.get(name), cloud.get("named"), name)
     except UserError:
-        # As above.
         return {}
     return value if isinstance(value, Mapping) else {}
 
@@ -96,7 +96,7 @@ def _drawn(name: str, points: Points, plain: Points) -> dict[str, Any]:
 
 
 def _crossing(later: Sequence[tuple[float, float]]) -> float | None:
-    """Where what grows with the round trip becomes more than 0, by a straight line between the two nearest points."""
+    """The round trip at which the difference becomes positive, interpolated linearly; None if it does not."""
     for (near, below), (far, above) in itertools.pairwise(later):
         if below <= 0 < above:
             return near + (far - near) * -below / (above - below)

@@ -1,4 +1,4 @@
-"""Sweeps of ``specdec load`` for the report: each policy's throughput, latency and goodput at each rate."""
+"""Sweeps of ``specdec load``: throughput, latency and goodput of each policy at each rate."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ FIGURES = {
     "p99": ("latency", "p99"),
     "goodput": ("slo_goodput", ""),
 }
-"""The plotted figures, and their fields in a result."""
+"""Plotted figure -> its fields in a result."""
 LARGEST_FILE = 64 << 20
-"""Bytes: a sweep's rates and policies are fewer than this holds."""
+"""Bytes."""
 
 
 def sweeps(jobs: Mapping[str, Path], given: Sequence[Path], notes: list[str]) -> list[dict[str, Any]]:
-    """The sweeps in the folders of ``jobs`` (name to path), or one level below, and in the folders ``given``, which
-    belong to all jobs (``job`` None). A point has ``policy``, ``rate`` and, for each of ``FIGURES``, value, low and
-    high or None. What is no sweep is a note where it was found, and raises ``UserError`` where it was given.
-    """
+    """The sweeps in the folders of ``jobs`` (name to path) or one level below, and in the folders ``given`` (for all
+    jobs: ``job`` None). A point has ``policy``, ``rate`` and, for each of ``FIGURES``, [value, low, high] or None. An
+    invalid sweep adds to ``notes``, and raises ``UserError`` in ``given``."""
     found = [_sweep(folder / FILE, None) for folder in given]
     for job, folder in jobs.items():
         for path in sorted([*folder.glob(FILE), *folder.glob(f"*/{FILE}")]):

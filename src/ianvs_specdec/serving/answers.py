@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from ianvs_specdec.common.types import Completion
 from ianvs_specdec.serving.protocol import details, event, speculation, truncation, usage
+from ianvs_specdec.serving.reasoning import ReasoningParser
 from ianvs_specdec.serving.requests import ChatRequest
-from ianvs_specdec.serving.thoughts import ThoughtStream
 
 MIN_LOGPROB = -9999.0
 """In place of -inf, which JSON does not have, as in vLLM."""
@@ -27,7 +27,7 @@ class ChatAnswer:
         self._chat = chat
         self.routing: Mapping[str, Any] | None = None
         # With ``specdec: true`` the text is not split: one piece per step.
-        self._splits = None if chat.details else defaultdict[int, ThoughtStream](ThoughtStream)
+        self._splits = None if chat.details else defaultdict[int, ReasoningParser](ReasoningParser)
         self._head = {"id": chat.id, "created": int(time.time()), "model": chat.model}
 
     def body(self, completions: Sequence[Completion]) -> dict[str, Any]:

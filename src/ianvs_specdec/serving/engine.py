@@ -234,7 +234,7 @@ class Engine:
         job.waited = time.perf_counter() - job.arrived
         result: Completion | Exception
         try:
-            hints = replace(job.chat.hints, given_up=lambda: job.finished)
+            hints = replace(job.chat.hints, cancelled=lambda: job.finished)
             result = _Cancelled() if job.finished else job.chat.ask(self._llm, on_chunk, hints)
         except Exception as error:
             result = error

@@ -160,7 +160,7 @@ class EngineCollector:
         self._occupancy = occupancy
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        done = _known(self._occupancy).done
+        done = _known(self._occupancy).counters
         for name, text, value in (
             ("steps", "Steps of the target.", done.steps),
             ("verifications", "Verification steps, counted per request.", done.verifications),

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ianvs_specdec.backends.base import LLM, OnChunk, Plain
-from ianvs_specdec.backends.loaded import LoadedLLM, loaded
+from ianvs_specdec.backends.base import LLM, OnChunk, RawPrompt
+from ianvs_specdec.backends.local import TokenizingLLM, require_tokenizer
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.settings import build
+from ianvs_specdec.common.settings import validated
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
 from ianvs_specdec.serving.protocol import RequestError, check_model, invalid
 
@@ -80,7 +80,7 @@ class ChatRequest:
     n: int = 1
     choice: int = 0
     total: int = 1
-    prompts: tuple[Plain, ...] = ()
+    prompts: tuple[RawPrompt, ...] = ()
     echo: bool = False
     prompt_only: bool = False
     by_defaults: dict[Sampling, Sampling] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class ChatRequest:
 
     def choices(self) -> list[ChatRequest]:
         """One request per choice, prompt by prompt."""
-        prompts: list[tuple[Plain, ...]] = [(prompt,) for prompt in self.prompts] or [()]
+        prompts: list[tuple[RawPrompt, ...]] = [(prompt,) for prompt in self.prompts] or [()]
         return [replace(self, prompts=prompt, choice=index) for prompt in prompts for index in range(self.n)]
 
     def with_defaults(self, defaults: Sampling) -> ChatRequest:
@@ -112,7 +112,7 @@ class ChatRequest:
         self._check(llm, sampling)
         if not self.prompts:
             return llm.generate(self.messages, sampling, on_chunk, hints)
-        model, prompt = loaded(llm), self.prompts[0]
+        model, prompt = require_tokenizer(llm), self.prompts[0]
         if not self.echo:
             return model.generate(prompt, sampling, on_chunk, hints)
         ids = tuple(model.chat.encoded(prompt, sampling, hints))
@@ -135,7 +135,7 @@ class ChatRequest:
         return completion
 
     def _check(self, llm: LLM, sampling: Sampling) -> None:
-        if self.prompts and not isinstance(llm, LoadedLLM):
+        if self.prompts and not isinstance(llm, TokenizingLLM):
             raise invalid("model", f"the back end {llm.backend} takes chats only: use /v1/chat/completions")
         if (self.hints.top or self.scored) and not getattr(llm, "scores", False):
             what = "a prompt's tokens" if self.scored else "alternatives"
@@ -246,7 +246,7 @@ def _integer(params: Mapping[str, Any], name: str, low: int, high: int) -> int |
     return value
 
 
-def _prompts(value: Any) -> tuple[Plain, ...]:
+def _prompts(value: Any) -> tuple[RawPrompt, ...]:
     entries = value if isinstance(value, list) and value and isinstance(value[0], str | list) else [value]
     prompts = [tuple(entry) if isinstance(entry, list) else entry for entry in entries]
     for prompt in prompts:
@@ -314,7 +314,7 @@ def sampling_of(params: Mapping[str, Any], defaults: Sampling) -> Sampling:
         "chat_template_kwargs": {**defaults.chat_template_kwargs, **variables},
     }
     try:
-        return build(Sampling, {**vars(defaults), **chosen})
+        return validated(Sampling, {**vars(defaults), **chosen})
     except UserError as error:
         message = str(error).replace("max_tokens", limit)
         raise invalid(message.partition(" ")[0], message) from error

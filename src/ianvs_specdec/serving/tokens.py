@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from ianvs_specdec import __version__
 from ianvs_specdec.backends.base import LLM
-from ianvs_specdec.backends.loaded import loaded
+from ianvs_specdec.backends.local import require_tokenizer
 from ianvs_specdec.backends.prompts import Chat
 from ianvs_specdec.common.errors import ChatTemplateError, UserError
 from ianvs_specdec.serving.app import Service, error_response, read_body
@@ -43,7 +43,7 @@ def token_routes(llm: LLM, service: Service) -> list[Route]:
             model = service.models[0] if params.get("model") is None else params["model"]
             params = known_params({**params, "model": model}, service.models, ("model", *names), UNSUPPORTED)
             try:
-                return JSONResponse(answer(loaded(llm).chat, service, params))
+                return JSONResponse(answer(require_tokenizer(llm).chat, service, params))
             except UserError as error:
                 param = "messages" if isinstance(error, ChatTemplateError) else names[0]
                 raise invalid(param, str(error)) from error

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ianvs_specdec.engine.contracts import Output, Piece
+from ianvs_specdec.engine.contracts import Output, StepInput
 from ianvs_specdec.engine.rounding import NEAR_TIE, NEAR_TIE_INT8
 from ianvs_specdec.models.rotary import window_of
 from ianvs_specdec.targets.attention import any_length
-from ianvs_specdec.targets.fit import agrees, is_plain, paired, rotations
-from ianvs_specdec.targets.fused_sequence import FusedSequence, Rows, Views, padded, room, together
+from ianvs_specdec.targets.compatibility import agrees, is_plain, paired, rotations
+from ianvs_specdec.targets.fused_sequence import FusedSequence, Rows, Views, capacity_for, concatenated, padded
 from ianvs_specdec.targets.int8 import Int8Linear
 from ianvs_specdec.targets.linear import Linear
 
@@ -95,7 +95,7 @@ class FusedTarget:
         return self.embedding, self._stack, self._norm, self.unembed, list(self.model.parameters())
 
     @torch.inference_mode()
-    def warm(self, tokens: int) -> None:
+    def warm_up(self, tokens: int) -> None:
         # oneDNN compiles for each number of rows; all layers have the same shapes.
         sizes = {min(tokens, self.prompt_rows), tokens % self.prompt_rows} - {0} - self._warm
         if self._compiles:
@@ -112,7 +112,7 @@ class FusedTarget:
         layer.down.added(self.embedding.new_zeros(tokens, self._intermediate), narrow)
 
     def memory(self, positions: int) -> int:
-        return self.layers * 2 * self._keys * room(positions) * self._width * self._attention_dtype.itemsize
+        return self.layers * 2 * self._keys * capacity_for(positions) * self._width * self._attention_dtype.itemsize
 
     def open(self, features: Sequence[int] = ()) -> FusedSequence:
         shape = (self.layers, 2 * self._keys, 0, self._width)
@@ -120,11 +120,11 @@ class FusedTarget:
         return FusedSequence(cache, tuple(index % (self.layers + 1) for index in features), self.window)
 
     @torch.inference_mode()
-    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+    def step(self, parts: Sequence[tuple[Any, StepInput]]) -> list[Output]:
         rows = [Rows.of(sequence, piece) for sequence, piece in parts]
         needed = max(part.end for part in rows)
         if needed > len(self._angles):
-            self._angles = rotations(self.model, room(needed))
+            self._angles = rotations(self.model, capacity_for(needed))
         with any_length(self.device):
             outputs = self._forward(rows)
         for part in rows:
@@ -138,8 +138,8 @@ class FusedTarget:
         # One sequence alone has few shapes, and pays for no unused row.
         spare = 0 if len(parts) == 1 else padded(sum(sizes)) - sum(sizes)
         nobody = self.embedding.new_zeros(spare, self._queries * self._width, dtype=self._attention_dtype)
-        joined = together([part.tokens for part in parts], [parts[0].tokens.new_zeros(spare)])
-        angles = together([part.angles(self._angles) for part in parts], [self._angles[:1].expand(spare, -1)])
+        joined = concatenated([part.tokens for part in parts], [parts[0].tokens.new_zeros(spare)])
+        angles = concatenated([part.angles(self._angles) for part in parts], [self._angles[:1].expand(spare, -1)])
         rows, queries = len(joined), self._queries
         # Values are turned with the rest, by nothing.
         turns = angles.new_ones(rows, queries + 2 * self._keys, angles.shape[-1])
@@ -158,7 +158,7 @@ class FusedTarget:
             torch.view_as_complex(qkv.view(rows, -1, 2)).mul_(turns)
             heads = qkv.view(rows, -1, self._width).transpose(0, 1)
             each = heads[:, : rows - spare].split(sizes, dim=1)
-            attended = together([self._attend(index, *pair) for pair in zip(each, views, strict=True)], [nobody])
+            attended = concatenated([self._attend(index, *pair) for pair in zip(each, views, strict=True)], [nobody])
             x = layer.output.added(attended.to(self.dtype), x)
             gate_up = layer.gate_up(self._normed(x))
             active = functional.silu(gate_up[:, : self._intermediate]).mul_(gate_up[:, self._intermediate :])

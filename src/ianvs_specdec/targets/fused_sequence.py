@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ianvs_specdec.engine.contracts import Piece, Prompt
+from ianvs_specdec.engine.contracts import PromptChunk, StepInput
 from ianvs_specdec.engine.tree import TokenTree
 
 _FIRST_CAPACITY = 512
@@ -17,7 +17,7 @@ _UNITS = ((8, 1), (64, 8), (256, 32), (math.inf, 128))
 """Up to how many rows which multiple is computed: a tenth more than is needed, or little in all."""
 
 
-def room(positions: int) -> int:
+def capacity_for(positions: int) -> int:
     """How many positions are reserved when ``positions`` are needed: so many that growing them copies little."""
     return max(_FIRST_CAPACITY, 2 * positions)
 
@@ -29,12 +29,12 @@ class FusedSequence:
     """
 
     def __init__(self, cache: Tensor, features: tuple[int, ...], window: int | None) -> None:
-        self.cache, self.features, self.reach = cache, features, window
+        self.cache, self.features, self.position_limit = cache, features, window
         self.length = 0
 
-    def computed(self, piece: Piece) -> None:
+    def computed(self, piece: StepInput) -> None:
         """``piece`` was written behind what is kept."""
-        if isinstance(piece, Prompt):
+        if isinstance(piece, PromptChunk):
             self.length += len(piece.tokens)
 
     @torch.inference_mode()
@@ -58,7 +58,7 @@ class FusedSequence:
         layers, heads, capacity, width = self.cache.shape
         if positions <= capacity:
             return
-        cache = self.cache.new_empty(layers, heads, room(positions), width)
+        cache = self.cache.new_empty(layers, heads, capacity_for(positions), width)
         cache[:, :, : self.length] = self.cache[:, :, : self.length]
         self.cache = cache
 
@@ -78,12 +78,12 @@ class Views:
 @dataclass
 class Rows:
     sequence: FusedSequence
-    piece: Piece
+    piece: StepInput
     tokens: Tensor
     end: int
 
     @classmethod
-    def of(cls, sequence: FusedSequence, piece: Piece) -> Rows:
+    def of(cls, sequence: FusedSequence, piece: StepInput) -> Rows:
         """Makes room for them in the sequence."""
         end = sequence.length + len(piece.tokens)
         sequence.reserve(end)
@@ -92,7 +92,7 @@ class Rows:
     def angles(self, angles: Tensor) -> Tensor:
         """The rows' own of all ``angles [positions, width / 2]``."""
         start = self.sequence.length
-        if isinstance(self.piece, Prompt) or self.piece.is_chain:
+        if isinstance(self.piece, PromptChunk) or self.piece.is_chain:
             return angles[start : self.end]
         return angles[torch.tensor(self.piece.depths, device=angles.device) + start]
 
@@ -100,7 +100,7 @@ class Rows:
         cache, start = self.sequence.cache, self.sequence.length
         keys, values = (part.unbind() for part in cache[:, None, :, : self.end].split(key_heads, dim=2))
         rows = len(self.tokens)
-        causal = rows > 1 and start == 0 and isinstance(self.piece, Prompt)
+        causal = rows > 1 and start == 0 and isinstance(self.piece, PromptChunk)
         mask = None if causal or rows == 1 else self._mask(rows).repeat(query_heads // key_heads, 1)
         return Views(cache[:, :, start : self.end].unbind(), keys, values, mask, causal)
 
@@ -128,7 +128,7 @@ def padded(rows: int) -> int:
     return next(-(-rows // unit) * unit for most, unit in _UNITS if rows <= most)
 
 
-def together(parts: Sequence[Tensor], spare: Sequence[Tensor] = ()) -> Tensor:
+def concatenated(parts: Sequence[Tensor], spare: Sequence[Tensor] = ()) -> Tensor:
     """All rows and the spare ones, without a copy where there is one part only."""
     parts = [*parts, *(each for each in spare if len(each))]
     return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ianvs_specdec.engine.contracts import Output, Piece
+from ianvs_specdec.engine.contracts import Output, StepInput
 from ianvs_specdec.engine.rounding import NEAR_TIE, NEAR_TIE_INT8
 from ianvs_specdec.targets.huggingface_sequence import HuggingFaceModel, HuggingFaceSequence
 from ianvs_specdec.targets.int8 import Int8Module
-from ianvs_specdec.targets.states import most_room
+from ianvs_specdec.targets.states import max_capacity
 
 
 class HuggingFaceTarget(HuggingFaceModel):
@@ -57,7 +57,7 @@ class HuggingFaceTarget(HuggingFaceModel):
         most = getattr(config, "final_logit_softcapping", None) if kind.startswith("gemma") else None
         return logits if most is None else torch.tanh(logits / most) * most
 
-    def warm(self, tokens: int) -> None:
+    def warm_up(self, tokens: int) -> None:
         pass  # the model's own modules decide how they compute
 
     def memory(self, positions: int) -> int:
@@ -67,13 +67,13 @@ class HuggingFaceTarget(HuggingFaceModel):
         width = int(getattr(self.config, "head_dim", None) or self.config.hidden_size // queries)
         # Multi-head latent attention is cached expanded, with widths of its own.
         keys, values = (int(getattr(self.config, name, None) or width) for name in ("qk_head_dim", "v_head_dim"))
-        return self.layers * heads * (keys + values) * most_room(positions) * self.dtype.itemsize
+        return self.layers * heads * (keys + values) * max_capacity(positions) * self.dtype.itemsize
 
     def open(self, features: Sequence[int] = ()) -> HuggingFaceSequence:
         return HuggingFaceSequence(self, tuple(features))
 
     @torch.inference_mode()
-    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+    def step(self, parts: Sequence[tuple[Any, StepInput]]) -> list[Output]:
         return [sequence.compute(piece) for sequence, piece in parts]
 
 

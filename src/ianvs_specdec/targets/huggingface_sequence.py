@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ianvs_specdec.engine.contracts import Output, Piece, Prompt
+from ianvs_specdec.engine.contracts import Output, PromptChunk, StepInput
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.models.rotary import rotary, switch_length, window_of
 from ianvs_specdec.targets.attention import any_length
@@ -92,7 +92,7 @@ class HuggingFaceSequence:
         self._kept: list[int] = []
 
     @property
-    def reach(self) -> int | None:
+    def position_limit(self) -> int | None:
         turn, window = self._target.turn, self._target.window
         if self._target.grows is not None:
             return max(self._target.grows, len(self._kept) + 1)
@@ -103,8 +103,8 @@ class HuggingFaceSequence:
     def close(self) -> None:
         self._state = None
 
-    def compute(self, piece: Piece) -> Output:
-        if not isinstance(piece, Prompt):
+    def compute(self, piece: StepInput) -> Output:
+        if not isinstance(piece, PromptChunk):
             return self._verify(piece)
         output = self._prefill(list(piece.tokens))
         return output if piece.last else Output(output.logits[:0], output.hidden)
@@ -284,7 +284,7 @@ def _agrees(known: HuggingFaceModel, fast: Compute, reference: Compute) -> bool:
     results = []
     for compute in (reference, fast):
         probe = HuggingFaceSequence(known)
-        probe.compute(Prompt([2, 1, 3, 0, 2, 3]))
+        probe.compute(PromptChunk([2, 1, 3, 0, 2, 3]))
         probe.mark()
         try:
             results.append(compute(probe).logits.float())

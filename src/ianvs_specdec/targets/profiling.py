@@ -16,9 +16,9 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.contracts import Context, Drafter, Output, Target
 from ianvs_specdec.engine.costs import CostTable, Grid
+from ianvs_specdec.engine.length import FinishedStep, Load
 from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.engine.request import Request
-from ianvs_specdec.engine.scheduling import Finished, Load
 from ianvs_specdec.engine.tree import TokenTree
 
 REQUESTS = (1, 2, 4, 8, 16, 32, 64)
@@ -57,12 +57,12 @@ class _Probe:
 
     budget: int = 0
     confidence: float = 0.0
-    last: Finished | None = None
+    last: FinishedStep | None = None
 
     def budgets(self, load: Load) -> Sequence[int]:
         return [self.budget] * len(load.running)
 
-    def learn(self, finished: Finished) -> None:
+    def learn(self, finished: FinishedStep) -> None:
         self.last = finished
 
 
@@ -138,7 +138,7 @@ class _Measuring:
                 while engine.busy:
                     spent = self._timed(engine)
                     finished = self._probe.last
-                    if finished is None or finished.shares:
+                    if finished is None or finished.requests:
                         break
                     if finished.prompt_rows == (most or size) or size < (most or size):
                         self._prompt[finished.prompt_rows, size].append(spent)
@@ -165,9 +165,9 @@ class _Measuring:
             finished = self._probe.last
             assert finished is not None
             # What the step before brought is read in every step; more is what a prompt or a pause left.
-            if max(share.unread_tokens for share in finished.shares) <= DRAFTS[-1] + 1:
+            if max(request.unread_tokens for request in finished.requests) <= DRAFTS[-1] + 1:
                 self._draft[count, budget].append(finished.draft_seconds)
-                self._drafted[budget].append(sum(share.step.drafted for share in finished.shares) / count)
+                self._drafted[budget].append(sum(request.step.drafted for request in finished.requests) / count)
         self._pause(engine, count)
         engine.close()
 
@@ -181,7 +181,7 @@ class _Measuring:
             self._add(engine, size, self._drafter)
             spent = self._timed(engine)
             finished = self._probe.last
-            if finished is not None and finished.prompt_rows == size and len(finished.shares) == count:
+            if finished is not None and finished.prompt_rows == size and len(finished.requests) == count:
                 self._mixed[count, size].append(spent)
                 break
         engine.close()
@@ -196,9 +196,9 @@ class _Measuring:
             self._probe.budget = budget
             engine.step()
             finished = self._probe.last
-            if finished is None or len(finished.shares) != count or (count, budget) not in self._draft:
+            if finished is None or len(finished.requests) != count or (count, budget) not in self._draft:
                 return
-            if behind := sum(share.unread_tokens for share in finished.shares):
+            if behind := sum(request.unread_tokens for request in finished.requests):
                 usual = median(self._draft[count, budget])
                 self._catching_up.append(max(0.0, finished.draft_seconds - usual) / behind)
 
@@ -210,7 +210,11 @@ class _Measuring:
                 self._probe.budget, self._probe.last = budget, None
                 self._spent = self._timed(engine)
                 finished = self._probe.last
-                if finished is None or len(finished.shares) != count or any(share.over for share in finished.shares):
+                if (
+                    finished is None
+                    or len(finished.requests) != count
+                    or any(request.over for request in finished.requests)
+                ):
                     return
                 if round_number:
                     yield budget
@@ -221,7 +225,7 @@ class _Measuring:
         return time.perf_counter() > self._until
 
     def _engine(self, count: int, prompt: int, drafter: Drafter) -> Engine:
-        engine = Engine(self._target, self._probe, at_once=count + 1)
+        engine = Engine(self._target, self._probe, max_batch_size=count + 1)
         for _ in range(count):
             self._add(engine, prompt, drafter)
         return engine
@@ -234,7 +238,7 @@ class _Measuring:
     def _ready(self, count: int, prompt: int, drafter: Drafter) -> Engine:
         self._probe.budget, self._probe.last = 0, None
         engine = self._engine(count, prompt, drafter)
-        while self._probe.last is None or len(self._probe.last.shares) < count:
+        while self._probe.last is None or len(self._probe.last.requests) < count:
             self._timed(engine)
         return engine
 

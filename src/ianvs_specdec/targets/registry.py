@@ -14,7 +14,7 @@ from ianvs_specdec.targets.fused import FusedTarget, Product, fits
 from ianvs_specdec.targets.huggingface import HuggingFaceTarget
 from ianvs_specdec.targets.linear import Linear
 from ianvs_specdec.targets.native import library
-from ianvs_specdec.targets.native.target import NativeTarget, fits_native
+from ianvs_specdec.targets.native.target import NativeTarget, native_unsupported_reason
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _PRODUCTS: dict[Quantization | None, type[Product]] = {
 }
 
 
-def target_of(
+def create_target(
     model: Any, *, consume: bool = False, quantization: Quantization | None = None, engine: str = "auto"
 ) -> Target:
     """The target that runs ``model``, a loaded ``transformers`` causal LM, on ``engine``, one of ``ENGINES``.
@@ -39,12 +39,12 @@ def target_of(
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES, key="engine")
     if engine in ("auto", "native"):
-        reason = why_not_native(model)
+        reason = native_unavailable_reason(model)
         if reason is None:
             return NativeTarget(model, consume=consume, quantization=quantization)
         if engine == "native":
             raise UserError(f"engine native: {reason}; choose engine auto", key="engine")
-        if model.device.type == "cpu" and (library.why_not() or model.config.model_type in FAMILIES):
+        if model.device.type == "cpu" and (library.unavailable_reason() or model.config.model_type in FAMILIES):
             other = "torch" if engine == "auto" and fits(model) else "transformers"
             log.warning("engine %s: slower than the native step, which cannot run this model: %s", other, reason)
     if engine in ("auto", "torch") and fits(model):
@@ -59,8 +59,8 @@ def target_of(
     return HuggingFaceTarget(model)
 
 
-def why_not_native(model: Any) -> str | None:
-    return library.why_not() or fits_native(model)
+def native_unavailable_reason(model: Any) -> str | None:
+    return library.unavailable_reason() or native_unsupported_reason(model)
 
 
 def quantize(model: Any, quantization: Quantization | None) -> None:

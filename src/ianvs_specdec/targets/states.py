@@ -14,7 +14,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 _FIRST_CAPACITY = 256
 
 
-def most_room(positions: int) -> int:
+def max_capacity(positions: int) -> int:
     """The most positions that a layer reserves for a sequence of ``positions``."""
     return max(_FIRST_CAPACITY, 2 * positions)
 

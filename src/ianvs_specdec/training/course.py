@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from ianvs_specdec.common.progress import clock, say
-from ianvs_specdec.common.storage.replacing import beside, put_in_place, replacing
+from ianvs_specdec.common.progress import format_duration, print_line
+from ianvs_specdec.common.storage.atomic import replace_folder, replacing, temporary_folder
 
 CHECKPOINT_SECONDS = 60.0
 
@@ -61,7 +61,7 @@ def stands_still(losses: Sequence[float]) -> bool:
 
 def left(state: dict[str, Any], progress: float) -> str:
     """How long it takes yet, at the pace so far: ``seconds`` for this part of the budget."""
-    return clock(state["seconds"] * max(0.0, 1 / progress - 1)) if progress else "?"
+    return format_duration(state["seconds"] * max(0.0, 1 / progress - 1)) if progress else "?"
 
 
 def update(used: Sequence[Optimizer], parameters: Iterable[torch.nn.Parameter]) -> None:
@@ -94,12 +94,12 @@ def restore(parts: dict[str, Any], name: str, module: torch.nn.Module, used: Seq
 def replaced(out: Path) -> Iterator[Path]:
     """A new folder, which takes the place of ``out`` when all is done, and is gone if anything fails."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    with beside(out) as temporary:
+    with temporary_folder(out) as temporary:
         yield temporary
         temporary.chmod(0o755)
-        put_in_place(temporary, out)
+        replace_folder(temporary, out)
 
 
 def tell(line: str) -> None:
     """Print a line with the time of day, above the live line where there is one."""
-    say(f"{time.strftime('%H:%M:%S')} {line}", sys.stdout)
+    print_line(f"{time.strftime('%H:%M:%S')} {line}", sys.stdout)

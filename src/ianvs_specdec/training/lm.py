@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
-from ianvs_specdec.common.progress import Live
+from ianvs_specdec.common.progress import LiveLine
 from ianvs_specdec.training import course
 from ianvs_specdec.training.corpus import Batches
 
@@ -181,7 +181,7 @@ def train(
         course.restore(saved, "model", model, optimizers)
     kind: Any = {"rows": recipe.rows, "length": recipe.length, "tail": recipe.tail}
     batches, unseen = (Batches(tokenizer, seed=seed, **kind) for seed in (recipe.seed, VALIDATION_SEED))
-    last_save, smooth, live = time.monotonic(), 0.0, Live()
+    last_save, smooth, live = time.monotonic(), 0.0, LiveLine()
     while (progress := _progress(state, recipe)) < 1:
         started = time.monotonic()
         if state["layers"] < recipe.layers and progress >= recipe.grow_at:

@@ -15,11 +15,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.benchmarks.files import guarded, open_text, read_json_lines
-from ianvs_specdec.benchmarks.rows import own_form, query_of
+from ianvs_specdec.benchmarks.files import number_lines, open_text, read_json_lines
+from ianvs_specdec.benchmarks.rows import normalize_row, query_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Message, Sampling
-from ianvs_specdec.models.templates import UNTOLD, render
+from ianvs_specdec.models.templates import DEFAULT_SAMPLING, render
 
 FIELDS = ("text", "answer")
 LEAD = 4
@@ -47,7 +47,9 @@ class Sequences:
     ``sampling``: what the chat template is told.
     """
 
-    def __init__(self, tokenizer: Any, vocabulary: int, field: str = "text", sampling: Sampling = UNTOLD) -> None:
+    def __init__(
+        self, tokenizer: Any, vocabulary: int, field: str = "text", sampling: Sampling = DEFAULT_SAMPLING
+    ) -> None:
         self._tokenizer, self._vocabulary, self._sampling = tokenizer, vocabulary, sampling
         self._answers = field == "answer"
 
@@ -91,7 +93,7 @@ class Sequences:
             raise UserError(f"{path}: a plain text holds no answers: leave out --field answer")
         piece, size = [], 0
         with open_text(path) as file:
-            for number, line in guarded(path, file):
+            for number, line in number_lines(path, file):
                 piece.append(line)
                 size += len(line)
                 if size >= PIECE:
@@ -105,7 +107,7 @@ class Sequences:
         if "turns" in row:
             return self._talk(_messages(texts(row, "turns", where), texts(row, "answers", where)), where)
         if "question" in row:
-            question, answer = own_form(row)
+            question, answer = normalize_row(row)
             query = query_of(question, answer)
             answers = answer.get("references") or [] if isinstance(answer, dict) else [answer] if answer else []
             return self._talk(_messages(query.turns, answers), where)

@@ -14,8 +14,8 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from ianvs_specdec.benchmarks.world import dialogues, facts, questions
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage.claim import claim
-from ianvs_specdec.common.storage.purpose import keep_to
+from ianvs_specdec.common.storage.folder_lock import lock_folder
+from ianvs_specdec.common.storage.purpose import check_purpose
 from ianvs_specdec.models.loading import CAUSAL, load
 from ianvs_specdec.records.identity import FileDigests, digest
 from ianvs_specdec.records.run import current_run
@@ -88,8 +88,8 @@ def _train(size: str, options: argparse.Namespace) -> None:
         digests = FileDigests(work / "model_files.json")
         purpose["cloud"] = digest(digests.folder(folder))
     (work / size).mkdir(parents=True, exist_ok=True)
-    held = claim(work / size, current_run()[0])
-    keep_to(work / size, purpose, what="checkpoints of another training", key="work")
+    held = lock_folder(work / size, current_run()[0])
+    check_purpose(work / size, purpose, what="checkpoints of another training", key="work")
     model: Any = lm.train(
         recipe, tokenizer, work / size, device=options.device, teacher=teacher, evaluate=evaluate, report=report
     )

@@ -11,13 +11,13 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ianvs_specdec.benchmarks.rows import LINE, own_form, query_of
+from ianvs_specdec.benchmarks.rows import LINE, normalize_row, query_of
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.storage.cells import unescaped
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.records.response import Response, answer_of, check_response
+from ianvs_specdec.records.response import Response, check_response, edge_answer_of
 from ianvs_specdec.workspace import upstream
-from ianvs_specdec.workspace.journal_reader import KeptAnswers
+from ianvs_specdec.workspace.journal_reader import JournalReader
 
 ANSWERS, CONFIG, ENVIRONMENT, REPEATS = "answers.jsonl", "config.yaml", "environment.json", "repeats.csv"
 RANKS = ("all_rank.csv", "selected_rank.csv")
@@ -89,7 +89,7 @@ def _row(line: Mapping[str, Any]) -> tuple[int, Row | None]:
     """The number and the results of a line; no results where they are another plugin's."""
     result, edge, cloud = line["result"], line.get("edge"), line.get("cloud")
     if isinstance(result, dict):
-        edge = answer_of(result, edge)
+        edge = edge_answer_of(result, edge)
     if not isinstance(result, dict) or not isinstance(result.get("turns", [] if result.get("error") else None), list):
         return int(line["index"]), None
     # One object where the host wrote the same twice: half the memory.
@@ -123,7 +123,7 @@ class Workspace:
     selected: dict[str, list[str]]
     notes: list[str]
     _datasets: dict[str, Dataset | None] = field(default_factory=dict)
-    _kept: dict[str, KeptAnswers] = field(default_factory=dict)
+    _kept: dict[str, JournalReader] = field(default_factory=dict)
 
     def dataset(self, url: str) -> Dataset | None:
         """The data file of a configuration, looked for where Ianvs was run; None, with a note, if it is not there."""
@@ -141,10 +141,10 @@ class Workspace:
                 return None
         return None
 
-    def kept(self, job: str) -> KeptAnswers:
+    def journal(self, job: str) -> JournalReader:
         """The journal of the job of this name."""
         if job not in self._kept:
-            self._kept[job] = KeptAnswers(self.jobs[job])
+            self._kept[job] = JournalReader(self.jobs[job])
         return self._kept[job]
 
     def _read_dataset(self, url: str) -> Dataset | None:
@@ -176,7 +176,7 @@ def _question(line: str, index: int) -> tuple[Query, Any] | None:
     """A row of a data file; None for one that Ianvs, too, leaves out."""
     try:
         row = json.loads(line)
-        question, answer = own_form(row) if len(row.keys() & LINE) > 1 else (None, None)
+        question, answer = normalize_row(row) if len(row.keys() & LINE) > 1 else (None, None)
         return query_of(question, answer, index), answer
     except (ValueError, TypeError, AttributeError, RecursionError, UserError):
         return None

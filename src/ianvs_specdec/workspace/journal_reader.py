@@ -16,7 +16,7 @@ from ianvs_specdec.records.database import FILE_NAME, Database
 from ianvs_specdec.records.journal import decode_answer, value_of
 
 
-class KeptAnswers:
+class JournalReader:
     """The journal of one job, by configuration and prompt. Damaged entries are passed over, a missing file is empty."""
 
     def __init__(self, job: Path) -> None:
@@ -56,7 +56,7 @@ class KeptAnswers:
             lambda value: _told(value, own) == wanted and _quantization(value) == quantization,
         )
 
-    def alike(self, key: str) -> list[str]:
+    def same_outputs(self, key: str) -> list[str]:
         """The configurations with the model and sampling of the answer with this key, most answers first, without lossy
         ones; none without such an answer."""
         query = "SELECT configuration FROM answers WHERE key = ? AND answer NOTNULL ORDER BY id DESC LIMIT 1"

@@ -7,11 +7,11 @@ from typing import Any
 
 from ianvs_specdec.backends.judge import Pairs, judge, judge_all
 from ianvs_specdec.benchmarks.code import run_all
-from ianvs_specdec.benchmarks.rows import own_form, row_of
+from ianvs_specdec.benchmarks.rows import normalize_row, row_of
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.benchmarks.scorers import scorer as local_scorer
 
-TOGETHER: dict[str, Callable[[Pairs], list[float | None]]] = {"judge": judge_all, "code": run_all}
+BATCH_SCORERS: dict[str, Callable[[Pairs], list[float | None]]] = {"judge": judge_all, "code": run_all}
 """Scorers of many queries. Each gives what the scorer of the same name in ``SCORERS`` gives for one."""
 
 
@@ -27,25 +27,25 @@ def scores(results: Sequence[Mapping[str, Any]], golds: Sequence[Any]) -> list[f
     found: list[float | None] = [None] * len(results)
     together: dict[str, list[tuple[int, Sequence[str], Any]]] = {}
     for index, (result, gold) in enumerate(zip(results, golds, strict=True)):
-        answers, gold = pair_of(result, gold)
+        answers, gold = answers_and_gold(result, gold)
         name = result.get("scorer", "none")
         if result.get("error"):
             found[index] = None if name == "judge" else scorer(name)([""] * max(1, len(references_of(gold))), gold)
-        elif answers and name in TOGETHER:
+        elif answers and name in BATCH_SCORERS:
             together.setdefault(name, []).append((index, answers, gold))
         elif answers:
             found[index] = scorer(name)(answers, gold)
     for name, queries in together.items():
-        values = TOGETHER[name]([(answers, gold) for _, answers, gold in queries])
+        values = BATCH_SCORERS[name]([(answers, gold) for _, answers, gold in queries])
         for (index, _, _), value in zip(queries, values, strict=True):
             found[index] = value
     return found
 
 
-def pair_of(result: Mapping[str, Any], gold: Any) -> tuple[list[str], Any]:
+def answers_and_gold(result: Mapping[str, Any], gold: Any) -> tuple[list[str], Any]:
     """The answers of a result, and the row's answer: the dataset processor's, where the result knows its row."""
     row = row_of(result)
     answers = [turn["completion"] for turn in result.get("turns", ())]
     if isinstance(row, Mapping) and "question" in row:
-        return answers, own_form(row, gold)[1]
+        return answers, normalize_row(row, gold)[1]
     return answers, row["gold"] if isinstance(row, Mapping) and "gold" in row else gold

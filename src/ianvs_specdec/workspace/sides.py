@@ -15,17 +15,17 @@ from ianvs_specdec.benchmarks.scorers import LOGPROB, SCORERS, scorer
 from ianvs_specdec.common.types import Query, Sampling
 from ianvs_specdec.records.cost import cost
 from ianvs_specdec.workspace.cases import Case, Dataset, Row
-from ianvs_specdec.workspace.journal_reader import KeptAnswers
-from ianvs_specdec.workspace.scoring import TOGETHER
+from ianvs_specdec.workspace.journal_reader import JournalReader
+from ianvs_specdec.workspace.scoring import BATCH_SCORERS
 
 SIDES = ("edge", "cloud")
 
 Pair = tuple[str, str, str]
-"""Data file, and what determines the outputs of the edge and of the cloud (see ``side_of``)."""
+"""Data file, and what determines the outputs of the edge and of the cloud (see ``side_key``)."""
 
 
 @dataclass(frozen=True)
-class Answered:
+class SideAnswer:
     """One side's answers to all turns, their cost (None without prices) and score (0 to 100, or a judge's rating)."""
 
     texts: tuple[str, ...]
@@ -33,25 +33,25 @@ class Answered:
     score: float | None = None
 
 
-def answered(response: Mapping[str, Any] | None) -> Answered | None:
+def side_answer(response: Mapping[str, Any] | None) -> SideAnswer | None:
     """What a side has answered; None where it has not been asked, failed, only read the prompt, ended early, or is
     lossy on purpose."""
     if response is None or response.get("error") or response.get("lossy"):
         return None
     if response.get("stopped") or (response.get("prefill") and not response.get("turns")):
         return None
-    return Answered(tuple(turn["completion"] for turn in response.get("turns", ())), response.get("cost"))
+    return SideAnswer(tuple(turn["completion"] for turn in response.get("turns", ())), response.get("cost"))
 
 
-def answered_before(
-    kept: KeptAnswers, query: Query, configurations: list[str], prices: Mapping[str, Any]
-) -> Answered | None:
+def stored_answer(
+    kept: JournalReader, query: Query, configurations: list[str], prices: Mapping[str, Any]
+) -> SideAnswer | None:
     """What the journal has of a query in one of these configurations; None if it has not all turns."""
     found = kept.answers(query, configurations)
     if found is None:
         return None
     counts = (sum(getattr(answer, f"{name}_tokens") for answer in found) for name in ("prompt", "completion", "cached"))
-    return Answered(tuple(answer.text for answer in found), cost(prices, *counts))
+    return SideAnswer(tuple(answer.text for answer in found), cost(prices, *counts))
 
 
 def score(name: str, texts: Sequence[str], gold: Any) -> float | None:
@@ -59,10 +59,10 @@ def score(name: str, texts: Sequence[str], gold: Any) -> float | None:
     probabilities."""
     if name == LOGPROB and not (texts and len(texts[-1]) <= 1):
         return None
-    return scorer(name)(texts, gold) if texts and name in SCORERS and name not in TOGETHER else None
+    return scorer(name)(texts, gold) if texts and name in SCORERS and name not in BATCH_SCORERS else None
 
 
-def side_of(case: Case, side: str) -> str:
+def side_key(case: Case, side: str) -> str:
     """What determines a side's outputs in a test case: model, quantization, sampling. Back ends and logprobs do not."""
     own = case.hyperparameters(side)
     names = [name for name in ("model", "quantization", *Sampling.names()) if name != "logprobs"]
@@ -74,7 +74,7 @@ class PairedAnswers:
     """What all test cases and the journal hold, by data file, side, model and sampling, and query."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str, str], dict[int, Answered]] = {}
+        self._known: dict[tuple[str, str, str], dict[int, SideAnswer]] = {}
 
     def add(
         self, case: Case, dataset: Dataset, rows: Mapping[int, Row], scores: Mapping[int, float | None] | None = None
@@ -84,13 +84,13 @@ class PairedAnswers:
         for side in SIDES:
             known = self._of(case, side)
             for index, (_, result, edge, cloud) in rows.items():
-                found = answered(edge if side == "edge" else cloud)
+                found = side_answer(edge if side == "edge" else cloud)
                 if found is None or index in known or not _same(dataset, index, result, found):
                     continue
                 told = scores.get(index) if scores and result.get("side") == side else None
-                known[index] = Answered(found.texts, found.cost, None if told is None or math.isnan(told) else told)
+                known[index] = SideAnswer(found.texts, found.cost, None if told is None or math.isnan(told) else told)
 
-    def complete(self, cases: Iterable[Case], dataset: Dataset, kept: KeptAnswers) -> None:
+    def complete(self, cases: Iterable[Case], dataset: Dataset, kept: JournalReader) -> None:
         """Add from the journal what no test case holds, such as an oracle's answers. Rows with their own temperature
         are left out: the journal cannot distinguish them."""
         for case in cases:
@@ -100,25 +100,25 @@ class PairedAnswers:
                 configurations = kept.configurations(own) if missing else []
                 for index in missing if configurations else ():
                     query = dataset.queries[index]
-                    found = answered_before(kept, query, configurations, own) if query.temperature is None else None
+                    found = stored_answer(kept, query, configurations, own) if query.temperature is None else None
                     if found is not None:
                         known[index] = found
 
     def pair(self, case: Case) -> Pair | None:
         """Data file, edge and cloud of a test case; None where it does not have both."""
-        edge, cloud = side_of(case, "edge"), side_of(case, "cloud")
+        edge, cloud = side_key(case, "edge"), side_key(case, "cloud")
         return (str(case.config.get("dataset") or ""), edge, cloud) if edge and cloud else None
 
-    def both(self, pair: Pair) -> dict[int, tuple[Answered, Answered]]:
+    def both(self, pair: Pair) -> dict[int, tuple[SideAnswer, SideAnswer]]:
         """Per query: what the edge and the cloud answered, where both are known."""
         edge, cloud = (self._known.get((pair[0], side, pair[place]), {}) for place, side in enumerate(SIDES, 1))
         return {index: (edge[index], cloud[index]) for index in sorted(edge.keys() & cloud.keys())}
 
-    def _of(self, case: Case, side: str) -> dict[int, Answered]:
-        return self._known.setdefault((str(case.config.get("dataset") or ""), side, side_of(case, side)), {})
+    def _of(self, case: Case, side: str) -> dict[int, SideAnswer]:
+        return self._known.setdefault((str(case.config.get("dataset") or ""), side, side_key(case, side)), {})
 
 
-def _same(dataset: Dataset, index: int, result: Mapping[str, Any], found: Answered) -> bool:
+def _same(dataset: Dataset, index: int, result: Mapping[str, Any], found: SideAnswer) -> bool:
     """Whether the data file has the query that was answered in this row, all of whose turns have an answer."""
     if index >= len(dataset.queries):
         return False

@@ -59,7 +59,7 @@ def test_the_request_can_be_extended_and_cut(serve: Serve) -> None:
 def test_what_a_caller_has_already_seen_is_not_asked_again(serve: Serve) -> None:
     replies = [answer("half of it", reason="error"), answer("good")]
     server = serve(lambda prompt, number: replies[number])
-    with pytest.raises(UserError, match="a part of the answer has been handed on"):
+    with pytest.raises(UserError, match="a part of the answer has been streamed"):
         ask(llm(server), on_chunk=lambda text, tokens: None)
     assert len(server.bodies) == 1
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.backends.api.failures import LONGEST_BODY, message_of
+from ianvs_specdec.backends.api.failures import MAX_BODY, message_of
 from ianvs_specdec.common.errors import AnswerError, UserError, visible
 from ianvs_specdec.plugin.models import CloudModel
 from tests.backends.api.conftest import KEY, ask, llm
@@ -38,7 +38,7 @@ FOREIGN = f"be{ESCAPES}fore{MARKS}after"
         (refusal("402 Payment Required"), ["status 402: Payment Required"]),
         (refusal("429 Too Many", error("none left", code="insufficient_quota")), ["status 429: none left"]),
         (refusal("308 Moved", headers="Location: https://other/v1\r\n"), ["it redirects to https://other/v1"]),
-        (refusal("200 OK", "<html><title>Login</title>", "text/html"), ["text/html", "'Login'", "mostly ends in /v1"]),
+        (refusal("200 OK", "<html><title>Login</title>", "text/html"), ["an HTML page 'Login'", "mostly ends in /v1"]),
         (refusal("200 OK", "just\na text", "text/plain"), ["it answers, not with a stream of events: just a text"]),
         (refusal("418 Teapot", "[" * 60_000), ["status 418: [[["]),
     ],
@@ -141,7 +141,7 @@ def test_a_key_that_is_missing_or_a_password_that_is_wrong_is_told_as_such(
 @pytest.mark.parametrize("piece", ["<title", "<title><TITLE ", "<titl"])
 def test_no_page_takes_long_to_read(piece: str) -> None:
     """Looking for a title's end after each of its beginnings takes minutes for a page of this length."""
-    page = (piece * LONGEST_BODY)[: 4 * LONGEST_BODY].encode()
+    page = (piece * MAX_BODY)[: 4 * MAX_BODY].encode()
     assert message_of(page, "text/html")[0].startswith("an HTML page")
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from ianvs_specdec.backends.api.endpoints import FAILURES_TO_REST, Endpoint, Endpoints
-from ianvs_specdec.backends.api.limits import Places, Rate
+from ianvs_specdec.backends.api.session import Places, Rate
 
 A, B = (Endpoint(f"http://{name}/v1", "NO_KEY", "m", weight) for name, weight in (("a", 1.0), ("b", 3.0)))
 

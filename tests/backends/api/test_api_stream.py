@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import astuple
 
-from ianvs_specdec.backends.api.engine import steps_of_acceptance
+from ianvs_specdec.backends.api.decoding_stats import steps_of_acceptance
 from ianvs_specdec.backends.api.failures import AttemptError, RetryOutlook
 from ianvs_specdec.backends.api.stream import StreamedAnswer
 from ianvs_specdec.backends.untrusted import ImplausibleNumber
@@ -71,17 +71,21 @@ def malformed(payload: str) -> tuple[bytes, ...]:
         (
             (*WHOLE[:3], event(usage=usage(4), specdec={"token_ids": [1, 2]}), DONE),
             "broken stream",
-            RetryOutlook.PASSING,
+            RetryOutlook.TEMPORARY,
         ),
-        ((*WHOLE[:3], event(usage=usage(4), specdec={"steps": [[1, 2]]}), DONE), "broken stream", RetryOutlook.PASSING),
-        ((delta("abc"), event(usage=usage(1)), DONE), "broken stream", RetryOutlook.PASSING),
-        ((delta("abc"), delta(reason="error"), event(usage=usage(1)), DONE), "broken stream", RetryOutlook.PASSING),
-        (malformed("{"), "broken stream", RetryOutlook.PASSING),
-        (malformed('{"choices": [{"delta": {"content": 3}}]}'), "broken stream", RetryOutlook.PASSING),
-        (malformed('{"usage": 3}'), "broken stream", RetryOutlook.PASSING),
-        (malformed("[" * 100_000), "broken stream", RetryOutlook.PASSING),
-        ((delta("abc"), event(error={"message": "no memory"})), "server error", RetryOutlook.PASSING),
-        ((delta("abc"), event(error={"message": "no memory", "code": 503})), "status 503", RetryOutlook.PASSING),
+        (
+            (*WHOLE[:3], event(usage=usage(4), specdec={"steps": [[1]]}), DONE),
+            "broken stream",
+            RetryOutlook.TEMPORARY,
+        ),
+        ((delta("abc"), event(usage=usage(1)), DONE), "broken stream", RetryOutlook.TEMPORARY),
+        ((delta("abc"), delta(reason="error"), event(usage=usage(1)), DONE), "broken stream", RetryOutlook.TEMPORARY),
+        (malformed("{"), "broken stream", RetryOutlook.TEMPORARY),
+        (malformed('{"choices": [{"delta": {"content": 3}}]}'), "broken stream", RetryOutlook.TEMPORARY),
+        (malformed('{"usage": 3}'), "broken stream", RetryOutlook.TEMPORARY),
+        (malformed("[" * 100_000), "broken stream", RetryOutlook.TEMPORARY),
+        ((delta("abc"), event(error={"message": "no memory"})), "server error", RetryOutlook.TEMPORARY),
+        ((delta("abc"), event(error={"message": "no memory", "code": 503})), "status 503", RetryOutlook.TEMPORARY),
         ((delta("abc"), event(error={"message": "slow down", "code": 429})), "rate limit", RetryOutlook.BUSY),
         ((event(error={"code": "insufficient_quota", "status": 429}),), "quota", RetryOutlook.ENDPOINT),
     ],
@@ -135,7 +139,7 @@ def test_reasoning_that_is_not_shown_comes_with_the_first_chunk() -> None:
 
 
 def test_an_endless_event_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ianvs_specdec.backends.api.stream.LONGEST_EVENT", 1000)
+    monkeypatch.setattr("ianvs_specdec.backends.api.stream.MAX_EVENT", 1000)
     with pytest.raises(AttemptError, match="more than an answer can hold"):
         read(b"data: " + b"x" * 2000)
 

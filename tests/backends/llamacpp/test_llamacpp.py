@@ -18,7 +18,7 @@ from ianvs_specdec.backends.llamacpp.backend import LlamaCppLLM
 from ianvs_specdec.backends.specdec import AutoregressiveLLM
 from ianvs_specdec.common.errors import PromptError, UserError
 from ianvs_specdec.common.types import Completion, Message, Sampling
-from ianvs_specdec.models.gguf.gguf import export_gguf
+from ianvs_specdec.models.gguf.exporting import export_gguf
 from ianvs_specdec.plugin.models import CloudModel
 from ianvs_specdec.records.identity import FileDigests
 from tests.support.folders import CLOUD, EDGE, EXAMPLE, random_model

@@ -14,10 +14,10 @@ from tokenizers import pre_tokenizers
 from ianvs_specdec.backends.llamacpp.model import GgufTokenizer, LlamaCppModel
 from ianvs_specdec.backends.prompts import Chat
 from ianvs_specdec.engine import TokenTree
-from ianvs_specdec.models.gguf.gguf import export_gguf
+from ianvs_specdec.models.gguf.exporting import export_gguf
 from ianvs_specdec.models.gguf.vocabulary import PRE_TOKENIZERS
 from tests.support.folders import CLOUD, FAMILIES, byte_level, random_model, sentencepiece, split_then_bytes
-from tests.support.one_sequence import OneSequence
+from tests.support.targets import OneSequence
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed (make test-llamacpp)")
 

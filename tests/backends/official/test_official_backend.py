@@ -13,7 +13,7 @@ import pytest
 from ianvs_specdec.backends import backend
 from ianvs_specdec.backends.official import backend as official
 from ianvs_specdec.backends.official.backend import PublishedLLM, steps_of
-from ianvs_specdec.backends.specdec import of_method
+from ianvs_specdec.backends.specdec import engine_backend
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling, Step
 from ianvs_specdec.plugin.settings import ModelSettings
@@ -199,7 +199,7 @@ def test_a_check_finds_an_environment_that_cannot_serve(
     parse(name)
     (tmp_path / "text").write_text("no program")
     (tmp_path / "text").chmod(0o755)
-    message = rf"cannot run .*text \({key}\), which is to be the Python of an environment with {name}"
+    message = rf"cannot run .*text \({key}\), the Python of the environment with {name}"
     with pytest.raises(UserError, match=message) as error:
         parse(name, **{key: str(tmp_path / "text")})
     assert error.value.key == key
@@ -239,7 +239,7 @@ def test_what_an_answer_depends_on(stand_in: Callable[..., PublishedLLM], tmp_pa
     eagle = stand_in(**common)
     assert eagle.identity(digests)["versions"] == FOUND
     assert str(MODELS) not in str(eagle.identity(digests))
-    ours = of_method("autoregressive")(str(MODELS / "edge"), **common).identity(digests)
+    ours = engine_backend("autoregressive")(str(MODELS / "edge"), **common).identity(digests)
     others = [stand_in(**{**common, **change}) for change in ({"tree": "chain"}, {"dtype": "bfloat16"}, {"threads": 2})]
     others += [stand_in(**common, tree="chain", depth=9), stand_in(**common, head=str(MODELS / "cloud-eagle"))]
     others += [stand_in("lade", **common), stand_in("lade", **common, level=6), stand_in("lade", **common, guess=1)]

@@ -215,10 +215,10 @@ def test_a_token_takes_the_bytes_of_its_hidden_state(states: str, folder: Path, 
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
-    "a head": ({"edge": {"method": "eagle", "head": "x"}}, "edge", "method eagle needs hidden states or logits"),
-    "a head beside n-grams": ({"edge": {"method": "suffix", "head": "x"}}, "edge", "method suffix needs hidden"),
+    "a head": ({"edge": {"method": "eagle", "head": "x"}}, "edge", "method eagle needs what the target computes"),
+    "a head beside n-grams": ({"edge": {"method": "suffix", "head": "x"}}, "edge", "method suffix needs what"),
     "an option": ({"edge": {"method": "prompt_lookup", "nodes": 3}}, "edge", "edge: unknown option"),
-    "another acceptance": ({"edge": {**LOOKUP, "acceptance": "typical"}}, "edge", "so it is coupled"),
+    "another acceptance": ({"edge": {**LOOKUP, "acceptance": "typical"}}, "edge", "must be coupled"),
     "no cut": ({"cut": 0}, "cut", "cut must be"),
     "a measured cut of lossy states": ({"states": "int8"}, "cut", "name a number"),
     "a format": ({"states": "float16"}, "states", "unknown states 'float16'"),

@@ -18,11 +18,10 @@ import yaml
 
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
-from ianvs_specdec.backends import backend
+from ianvs_specdec.backends import backend, child
 from ianvs_specdec.backends.base import LLM
-from ianvs_specdec.backends.split import process
-from ianvs_specdec.backends.split.process import Started
-from ianvs_specdec.common.errors import AbandonedError, UserError
+from ianvs_specdec.backends.child import ServerProcess
+from ianvs_specdec.common.errors import RequestCancelledError, UserError
 from ianvs_specdec.common.types import Hints, Sampling, Trace
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
@@ -54,7 +53,7 @@ def split(folder: Path, **options: Any) -> LLM:
 
 DRAFTS = {"method": "draft_model", "mode": "split"}
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
-    "no edge": ({"edge": None}, "edge", "needs a mapping that says what the edge does"),
+    "no edge": ({"edge": None}, "edge", "needs the mapping edge"),
     "a key of the edge": ({"edge": {"mode": "stream", "drafts": 1}}, "edge", "unknown key of edge 'drafts'"),
     "a mode": ({"edge": {"mode": "both"}}, "edge", "edge: unknown mode 'both'"),
     "no drafter": ({"edge": {"mode": "split"}}, "edge", "method is missing"),
@@ -114,7 +113,7 @@ def test_a_mapping_of_the_job_reaches_it_whole(folder: Path) -> None:
     ("sampling", "options", "message"),
     [
         (Sampling(logprobs=True), {}, "sends none"),
-        (Sampling(temperature=0.5), {}, "add acceptance: coupled"),
+        (Sampling(temperature=0.5), {}, "acceptance: coupled"),
     ],
 )
 def test_what_a_verifier_cannot_sample(sampling: Sampling, options: dict[str, Any], message: str, folder: Path) -> None:
@@ -167,8 +166,8 @@ def test_an_answer_over_a_link_is_the_models_own_and_tells_what_it_took(
     with far:
         completion = far.generate(CHAT, sampling, lambda text, tokens: pieces.append(text))
         (link,) = far.processes
-        with pytest.raises(AbandonedError):
-            far.generate(CHAT, sampling, hints=Hints(given_up=lambda: True))
+        with pytest.raises(RequestCancelledError):
+            far.generate(CHAT, sampling, hints=Hints(cancelled=lambda: True))
         again = far.generate(CHAT, sampling)
     assert completion.token_ids == again.token_ids == expected.token_ids
     assert completion.text == "".join(pieces) == expected.text
@@ -195,21 +194,21 @@ def test_a_verifier_with_another_model_is_refused(folder: Path, verifier: Verifi
 
 
 def test_a_server_that_ends_when_it_should_leaves_no_log() -> None:
-    started = Started(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"])
+    started = ServerProcess(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"])
     assert started.log.exists()
     started.close()
     assert not started.log.exists()
 
 
 def test_a_server_that_is_never_ready_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "START_SECONDS", 0.01)
+    monkeypatch.setattr(child, "START_SECONDS", 0.01)
     with pytest.raises(UserError, match=r"specdec link was not ready after 0.01 s"):
-        Started(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"])
+        ServerProcess(["link", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1"])
 
 
 def test_a_server_ends_with_a_process_that_is_killed() -> None:
-    start = "from ianvs_specdec.backends.split.process import Started; import time"
-    link = "Started(['link', '--listen', '127.0.0.1:0', '--to', '127.0.0.1:1'])"
+    start = "from ianvs_specdec.backends.child import ServerProcess; import time"
+    link = "ServerProcess(['link', '--listen', '127.0.0.1:0', '--to', '127.0.0.1:1'])"
     owner = subprocess.Popen(
         [sys.executable, "-c", f"{start}\nstarted = {link}\nprint(started.pid, flush=True)\ntime.sleep(600)"],
         stdout=subprocess.PIPE,

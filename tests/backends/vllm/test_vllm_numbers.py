@@ -52,5 +52,5 @@ def test_a_line_that_is_none_lets_nobody_wait(stand_in: Callable[..., VllmLLM], 
 
 @pytest.mark.parametrize("ready", [{"max_model_len": 1e999}, {"memory": -5}])
 def test_a_worker_that_says_nonsense_of_itself(stand_in: Callable[..., VllmLLM], ready: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="the vLLM process does not say that it is ready"):
+    with pytest.raises(UserError, match="the vLLM process does not report that it is ready"):
         stand_in(engine_args={"ready": ready}).load()

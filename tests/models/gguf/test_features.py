@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.models.gguf.gguf import export_gguf
+from ianvs_specdec.models.gguf.exporting import export_gguf
 from tests.support.folders import change, random_model
 
 gguf = pytest.importorskip("gguf", reason="the package gguf is not installed (extra gguf)")

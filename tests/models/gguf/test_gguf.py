@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from safetensors.torch import load_file as load_torch
 from tokenizers import pre_tokenizers
 
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.models.gguf.checkpoint import Checkpoint
-from ianvs_specdec.models.gguf.gguf import export_gguf
+from ianvs_specdec.models.gguf.exporting import export_gguf
 from ianvs_specdec.models.gguf.vocabulary import BYTE, CONTROL, UNKNOWN, vocabulary
 from tests.support.folders import BASE, CLOUD, EDGE, byte_level, change, random_model, sentencepiece
 
@@ -79,11 +79,11 @@ def test_query_and_key_rows_alternate_between_the_halves_of_a_head(tiny: Path, t
 
 @pytest.mark.parametrize(("kind", "error"), [("f32", 0.0), ("bf16", 0.0), ("f16", 1e-6), ("q8_0", 0.006)])
 def test_bfloat16_weights_survive_as_exactly_as_the_type_allows(kind: str, error: float, tmp_path: Path) -> None:
-    written, checkpoint = tensors(exported(EDGE, tmp_path / "edge.gguf", kind)), Checkpoint(EDGE)
+    written, weights = tensors(exported(EDGE, tmp_path / "edge.gguf", kind)), load_torch(EDGE / "model.safetensors")
     for theirs, ours in (("token_embd", "model.embed_tokens"), ("blk.2.ffn_down", "model.layers.2.mlp.down_proj")):
-        expected = checkpoint.rows(f"{ours}.weight", slice(None))
+        expected = weights[f"{ours}.weight"].float().numpy()
         assert np.abs(written[f"{theirs}.weight"] - expected).max() <= error * np.abs(expected).max()
-    np.testing.assert_array_equal(written["output_norm.weight"], checkpoint.rows("model.norm.weight", slice(None)))
+    np.testing.assert_array_equal(written["output_norm.weight"], weights["model.norm.weight"].float().numpy())
 
 
 def test_several_files_of_weights_are_one_model(tmp_path: Path) -> None:

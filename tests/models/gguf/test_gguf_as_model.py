@@ -15,12 +15,12 @@ import transformers
 from safetensors.torch import load_file
 
 from ianvs_specdec.backends.llamacpp.backend import LlamaCppLLM
-from ianvs_specdec.backends.specdec import of_method
+from ianvs_specdec.backends.specdec import engine_backend
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.models.gguf.cached import IMPORT_VERSION, import_of, imported
-from ianvs_specdec.models.gguf.gguf import export_gguf
+from ianvs_specdec.models.gguf.cache import IMPORT_VERSION, import_folder, import_once
+from ianvs_specdec.models.gguf.exporting import export_gguf
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
 from tests.support.folders import EDGE, random_model
@@ -48,7 +48,7 @@ def file(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def engine(model: Path) -> Any:
-    return of_method("autoregressive")(str(model), dtype="float32", device="cpu", threads=1)
+    return engine_backend("autoregressive")(str(model), dtype="float32", device="cpu", threads=1)
 
 
 def test_output_is_that_of_transformers_in_float32(file: Path, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_output_is_that_of_transformers_in_float32(file: Path, tmp_path: Path) -
     expected = reference.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False)[0, len(ids) :].tolist()
     with engine(file) as llm:
         assert llm.generate(CHAT, SAMPLING).token_ids == expected
-    stored = load_file(import_of(file) / "model.safetensors")
+    stored = load_file(import_folder(file) / "model.safetensors")
     parameters = dict(reference.named_parameters())
     assert all(torch.equal(tensor.float(), parameters[name]) for name, tensor in stored.items())
     prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
@@ -82,7 +82,7 @@ def test_further_families_answer_as_transformers_does(family: str, kind: str, ho
     path = tmp_path / ("m4.gguf" if kind == "q4_0" else "m.gguf")
     with engine(path) as llm:
         answer = llm.generate(CHAT, Sampling(max_tokens=100, ignore_eos=True))
-    folder = import_of(path)
+    folder = import_folder(path)
     reference = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     ids = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, return_dict=False)
@@ -109,7 +109,7 @@ def quantize(path: Path, out: Path) -> None:
 
 
 def test_draft_model(file: Path) -> None:
-    with of_method("draft_model")(str(EDGE), draft=str(file), dtype="float32", threads=1) as llm:
+    with engine_backend("draft_model")(str(EDGE), draft=str(file), dtype="float32", threads=1) as llm:
         llm.check_files()
         answer = llm.generate(CHAT, SAMPLING)
     assert sum(step.accepted for step in answer.trace.steps) > 12
@@ -134,22 +134,22 @@ def test_imported_once_and_again_when_it_changed(
             later.setattr("ianvs_specdec.backends.prompts.IMPORT_VERSION", IMPORT_VERSION + 1)
             assert engine(place).identity(FileDigests(None))["model"] != known
     assert said not in capfd.readouterr().err
-    before, others = import_of(model), set((home / "ianvs-specdec" / "models").iterdir())
+    before, others = import_folder(model), set((home / "ianvs-specdec" / "models").iterdir())
     os.utime(model, (1, 1))
     engine(model).check_files()
     assert capfd.readouterr().err.count(said) == 1
-    assert set((home / "ianvs-specdec" / "models").iterdir()) == others - {before} | {import_of(model)}
+    assert set((home / "ianvs-specdec" / "models").iterdir()) == others - {before} | {import_folder(model)}
 
 
 def test_an_import_in_a_cache_that_cannot_be_written(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = imported(file)
+    folder = import_once(file)
 
     def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     monkeypatch.setattr("filelock.FileLock.acquire", refuse)
-    assert imported(file) == folder
+    assert import_once(file) == folder
 
 
 def test_files_that_are_no_models_are_refused_by_name(home: Path, file: Path, tmp_path: Path) -> None:

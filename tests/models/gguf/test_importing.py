@@ -16,7 +16,7 @@ from tokenizers import Regex, pre_tokenizers
 from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.gguf.configuration import configuration
-from ianvs_specdec.models.gguf.gguf import export_gguf
+from ianvs_specdec.models.gguf.exporting import export_gguf
 from ianvs_specdec.models.gguf.importing import import_gguf
 from ianvs_specdec.models.gguf.vocabulary import IGNORE_MERGES, PRE_TOKENIZERS
 from ianvs_specdec.models.rotary import window_of

@@ -113,7 +113,7 @@ def test_outage_policy_edge(folder, verifier, way, alone):
     with edge_of(way.address, folder, outage=Outage("edge", 0.1), finish=finish) as edge:
         answer = edge.decode(PROMPT, GREEDY, on_tokens=lambda tokens: gone(way))
     assert answer.split.alone
-    assert answer.why
+    assert answer.outage_reason
     assert len(answer.token_ids) == 60
     assert answer.token_ids[: 60 - answer.split.alone] == whole[: 60 - answer.split.alone]
     assert answer.token_ids[60 - answer.split.alone :] == [7] * answer.split.alone

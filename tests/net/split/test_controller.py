@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ianvs_specdec.backends.split.edge.controller import LONGEST, Controller
+from ianvs_specdec.backends.split.edge.controller import MAX_LENGTH, Controller
 from ianvs_specdec.net.split.breakeven import round_seconds, round_tokens
 
 
@@ -14,29 +14,29 @@ def measured(way, service, draft, accepted, **options):
     """After many rounds of 8 drafted tokens, of which ``accepted`` were right, with these seconds."""
     controller = Controller(**options)
     for _ in range(100):
-        controller.drafted(8, 8 * draft)
+        controller.record_draft_time(8, 8 * draft)
         controller.service.add(service)
-        controller.answered(8, accepted)
-        controller.travelled(way)
+        controller.record_verdict(8, accepted)
+        controller.record_round_trip(way)
     return controller
 
 
 def test_fixed_length_within_budget():
     controller = Controller(5)
-    assert (controller.choose(64), controller.choose(3)) == (5, 3)
+    assert (controller.choose_length(64), controller.choose_length(3)) == (5, 3)
 
 
 def test_length_grows_with_distance_and_acceptance():
     near, far = (measured(way, 0.005, 0.002, 6) for way in (0.0, 0.2))
-    assert near.choose(64) < far.choose(64) <= LONGEST
+    assert near.choose_length(64) < far.choose_length(64) <= MAX_LENGTH
     poor, good = (measured(0.02, 0.005, 0.002, accepted) for accepted in (1, 7))
-    assert poor.choose(64) < good.choose(64)
-    assert measured(0.0, 0.005, 0.1, 0).choose(64) == 0, "nothing is accepted"
+    assert poor.choose_length(64) < good.choose_length(64)
+    assert measured(0.0, 0.005, 0.1, 0).choose_length(64) == 0, "nothing is accepted"
 
 
 def test_fixed_mode():
-    assert not any(Controller(mode="split").begin() for _ in range(9))
-    assert all(Controller(mode="stream").begin() for _ in range(9))
+    assert not any(Controller(mode="split").choose_mode() for _ in range(9))
+    assert all(Controller(mode="stream").choose_mode() for _ in range(9))
 
 
 def answers(controller, count, split, stream, opening=0.02):
@@ -44,9 +44,9 @@ def answers(controller, count, split, stream, opening=0.02):
     modes = []
     for _ in range(count):
         controller.opening = opening
-        streams = controller.begin()
+        streams = controller.choose_mode()
         controller.service.add(0.005)
-        controller.brought(streams, 100, 100 / (stream if streams else split))
+        controller.record_answer(streams, 100, 100 / (stream if streams else split))
         modes.append(streams)
     return modes
 

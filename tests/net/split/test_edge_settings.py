@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ianvs_specdec.backends.split.edge.connection import Access, Connection
-from ianvs_specdec.backends.split.edge.settings import EdgeSettings, target_of, token_in
+from ianvs_specdec.backends.split.edge.settings import EdgeSettings, read_token, remote_target
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.draft_model.drafter import DraftModel
@@ -25,7 +25,7 @@ GREEDY = Sampling(max_tokens=40)
 def test_edge_without_drafter_streams(verifier, alone):
     with contextlib.closing(Connection(Access(verifier.address))) as connection:
         model = connection.describe(PATIENCE)
-        edge = EdgeSettings(mode="stream").edge(connection, model, target_of(model, None, "float32"))
+        edge = EdgeSettings(mode="stream").edge(connection, model, remote_target(model, None, "float32"))
         answer = edge.decode(PROMPT, GREEDY)
     assert answer.token_ids == alone(PROMPT, GREEDY)
     assert answer.split.streamed == len(answer.token_ids) - 1
@@ -36,15 +36,15 @@ def test_edge_without_drafter_streams(verifier, alone):
 
 def test_verifier_time_excludes_waiting(verifier, folder, monkeypatch):
     slow = 0.05
-    lines_behind = DraftModel.lines_behind
+    continuations = DraftModel.continuations
 
     def slowly(self, context):
         time.sleep(slow)
-        return lines_behind(self, context)
+        return continuations(self, context)
 
     with edge_of(verifier.address, folder) as edge:
         edge.decode(PROMPT, GREEDY)
-        monkeypatch.setattr(DraftModel, "lines_behind", slowly)
+        monkeypatch.setattr(DraftModel, "continuations", slowly)
         answer = edge.decode(PROMPT, GREEDY)
     assert answer.split.in_flight == 1
     assert answer.split.waits == len(answer.trace.steps)
@@ -55,7 +55,7 @@ def test_verifier_time_excludes_waiting(verifier, folder, monkeypatch):
 
 def test_drafts_ahead_hide_the_round_trip(verifier, folder, monkeypatch):
     # A model of random weights is never sure.
-    for name in ("drafts.WORTH_SENDING", "outlook.LEAST_LIKELY"):
+    for name in ("drafts.MIN_SEND_PROBABILITY", "drafts.MIN_PROBABILITY"):
         monkeypatch.setattr(f"ianvs_specdec.backends.split.edge.{name}", 0.0)
     with (
         Link(to=verifier.address, path=NetworkPath(delay=0.05)) as link,
@@ -71,14 +71,14 @@ def test_other_tokenizer_is_an_error(verifier, tmp_path):
         model = connection.describe(PATIENCE)
     model.tokenizer = "0" * 64
     with pytest.raises(UserError, match="has another tokenizer than target"):
-        target_of(model, build_model(tmp_path / "other"), "float32")
+        remote_target(model, build_model(tmp_path / "other"), "float32")
 
 
 def test_token_file(tmp_path: Path):
     (tmp_path / "token").write_text("  a-secret-of-16-chars \nmore\n")
-    assert token_in(tmp_path / "token") == "a-secret-of-16-chars"
-    assert token_in(None) == ""
+    assert read_token(tmp_path / "token") == "a-secret-of-16-chars"
+    assert read_token(None) == ""
     (tmp_path / "empty").write_text("\n")
     for file in (tmp_path / "empty", tmp_path / "none"):
         with pytest.raises(UserError, match="no token can be read from it"):
-            token_in(file)
+            read_token(file)

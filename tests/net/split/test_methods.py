@@ -12,7 +12,7 @@ import pytest
 
 from ianvs_specdec import drafters
 from ianvs_specdec.backends.split.edge.connection import Access, Connection
-from ianvs_specdec.backends.split.edge.settings import EdgeSettings, target_of
+from ianvs_specdec.backends.split.edge.settings import EdgeSettings, remote_target
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.drafters.datastore import Datastore
@@ -90,7 +90,7 @@ def test_draft_model_with_another_tokenizer(folder, running, alone, sampling, tm
     settings = {"method": "draft_model", "options": {"draft": str(draft)}, "mode": "split"}
     with contextlib.closing(Connection(Access(running.address))) as connection:
         model = connection.describe(PATIENCE)
-        target = target_of(model, folder, "float32")
+        target = remote_target(model, folder, "float32")
         answer = EdgeSettings.parse(settings).edge(connection, model, target).decode(PROMPT, sampling)
         with pytest.raises(UserError, match="cannot finish its answers; choose wait or fail"):
             EdgeSettings.parse({**settings, "outage": "edge"}).edge(connection, model, target)
@@ -100,7 +100,7 @@ def test_draft_model_with_another_tokenizer(folder, running, alone, sampling, tm
 
 def test_many_edges_share_the_steps(folder, running, alone):
     prompts = [[*PROMPT, last] for last in range(6)]
-    before = running.served.batcher.occupancy.done
+    before = running.served.batcher.occupancy.counters
     drafter = drafters.create("draft_model", {"draft": folder})
 
     def decode(prompt):
@@ -110,16 +110,16 @@ def test_many_edges_share_the_steps(folder, running, alone):
     with ThreadPoolExecutor(len(prompts)) as pool:
         answers = list(pool.map(decode, prompts))
     assert answers == [alone(prompt, DRAWN) for prompt in prompts]
-    done = running.served.batcher.occupancy.done
+    done = running.served.batcher.occupancy.counters
     assert done.steps - before.steps < done.verifications - before.verifications + len(prompts)
 
 
 def counted_steps(running):
     """The engine's steps, once there are no more: a client hears of a step before it is counted."""
-    before, now = -1, running.served.batcher.occupancy.done.steps
+    before, now = -1, running.served.batcher.occupancy.counters.steps
     while now != before:
         time.sleep(0.05)
-        before, now = now, running.served.batcher.occupancy.done.steps
+        before, now = now, running.served.batcher.occupancy.counters.steps
     return now
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ianvs_specdec.backends.split.edge.drafts import Drafts, FarTarget
+from ianvs_specdec.backends.split.edge.drafts import Drafts, RemoteTarget
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import Drafter
 
@@ -15,7 +15,7 @@ ODDS = (0.8, 0.12, 0.05)
 class Known(Drafter):
     """Says the same behind every token of a position."""
 
-    lines = True
+    supports_continuations = True
 
     def __init__(self, odds=ODDS):
         self.odds, self.steps = odds, []
@@ -26,7 +26,7 @@ class Known(Drafter):
     def begin(self, target, context, prefill):
         pass
 
-    def lines_behind(self, context):
+    def continuations(self, context):
         return Tree(self, len(context.tokens))
 
 
@@ -45,7 +45,7 @@ class Tree:
 
 
 def drafting(drafter):
-    target = FarTarget(1000, None, None, None)
+    target = RemoteTarget(1000, None, None, None)
     drafts = Drafts(drafter, target, [1, 2], Sampling(max_tokens=50), ())
     drafts.confirm([3])
     return drafts
@@ -70,7 +70,7 @@ def test_drafts_for_likely_outcomes_are_ready(node, token, draft):
     assert sent(drafts).tokens[1:] == [30, 40]
     ready(drafts)
     steps = len(drafter.steps)
-    drafts.verdict(node, token)
+    drafts.apply_verdict(node, token)
     assert (drafts.ahead, drafts.hits) == (1, 1)
     assert sent(drafts).tokens[1:] == draft
     assert len(drafter.steps) == steps, "nothing was left to draft"
@@ -81,7 +81,7 @@ def test_unexpected_outcome_drafts_again():
     drafts = drafting(drafter)
     sent(drafts)
     ready(drafts)
-    drafts.verdict(1, 777)
+    drafts.apply_verdict(1, 777)
     assert (drafts.ahead, drafts.hits) == (1, 0)
     assert sent(drafts).tokens[1:] == [50, 60]
 
@@ -94,9 +94,9 @@ def test_draft_ahead_follows_the_whole_draft():
     assert drafts.next_ahead(2).tree.tokens == [50, 60, 70]
     ready(drafts)
     assert drafts.next_ahead(2) is None, "it would seldom be reached"
-    drafts.verdict(2, 50)
+    drafts.apply_verdict(2, 50)
     assert [draft.tree.tokens[0] for draft in drafts.sent] == [50]
-    drafts.verdict(0, 61)
+    drafts.apply_verdict(0, 61)
     assert not drafts.sent
     assert drafts.ahead == drafts.hits == 2
     assert sent(drafts).tokens[1:] == [70, 80]
@@ -108,5 +108,5 @@ def test_other_outcome_invalidates_drafts_ahead(node, token):
     sent(drafts)
     ready(drafts)
     assert drafts.next_ahead(2)
-    drafts.verdict(node, token)
+    drafts.apply_verdict(node, token)
     assert not drafts.sent

@@ -17,7 +17,7 @@ from ianvs_specdec.net.split.split_pb2 import BUSY, IDLE, INT8, INVALID, PROMPT,
 from ianvs_specdec.net.split.wire import write_sampling
 from ianvs_specdec.serving.verifier.service import Limits
 from ianvs_specdec.serving.verifier.slices import MAX_PENDING
-from ianvs_specdec.targets.native.range import LayerRange
+from ianvs_specdec.targets.native.layer_range import LayerRange
 from ianvs_specdec.targets.native.target import NativeTarget, numerics
 from tests.support.split_client import clients
 from tests.support.verifiers import PATIENCE, verifying

@@ -17,7 +17,7 @@ from ianvs_specdec.records.configuration import Configuration
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.records.response import Response
 from ianvs_specdec.report.metrics import METRICS
-from ianvs_specdec.report.metrics.routing import why_empty
+from ianvs_specdec.report.metrics.router_quality import why_empty
 from ianvs_specdec.report.metrics.table import Table
 
 EDGE, CLOUD, GOLD = "BCBCBCBC", "BBBBBBBC", "B" * 8

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.evaluation.inputs import EvaluationInputs, undefined
-from ianvs_specdec.routing.evaluation.pool import ORACLE_MONEY, RANDOM, Chooser, chooser
-from ianvs_specdec.routing.evaluation.quality import Scored
-from ianvs_specdec.routing.evaluation.results import Result, evaluate_choices
+from ianvs_specdec.routing.evaluation.inputs import EvaluationInputs, undefined_metrics
+from ianvs_specdec.routing.evaluation.metrics import RouterScores
+from ianvs_specdec.routing.evaluation.pool import ORACLE_MONEY, RANDOM, RoutingPolicy, pool_policy
+from ianvs_specdec.routing.evaluation.results import Result, evaluate_policies
 from ianvs_specdec.routing.outcomes.recorded import Pool
 
 NAMES = ("small", "middle", "large")
@@ -28,8 +28,8 @@ def drawn(count: int = 200, models: int = 3, seed: int = 0) -> Pool:
     return pool_of(quality, 4.0 ** np.arange(models) * (0.5 + draw.random((count, models))))
 
 
-def results_of(pool: Pool, *choosers: Chooser) -> dict[str, Result]:
-    return {result.name: result for result in evaluate_choices(pool, choosers, resamples=60, seed=0).results}
+def results_of(pool: Pool, *policies: RoutingPolicy) -> dict[str, Result]:
+    return {result.name: result for result in evaluate_policies(pool, policies, resamples=60, seed=0).results}
 
 
 def test_models_alone_random_and_the_oracle() -> None:
@@ -79,7 +79,7 @@ def test_a_router_that_predicts_each_models_quality() -> None:
     """It takes what it expects most of, and its curve what it expects most of at each price of quality."""
     pool = drawn()
     expected = 0.3 * pool.quality + np.random.default_rng(2).random(pool.quality.shape)
-    result = results_of(pool, chooser(Scored("R", expected), pool))["R"]
+    result = results_of(pool, pool_policy(RouterScores("R", expected), pool))["R"]
     rows = np.arange(len(pool))
     assert result.metrics["quality"].value == pytest.approx(100 * pool.quality[rows, expected.argmax(axis=1)].mean())
     curve, means = result.curve, pool.cost.mean(axis=0)
@@ -93,10 +93,11 @@ def test_a_router_that_predicts_each_models_quality() -> None:
 
 def test_a_dearest_model_that_is_no_better_leaves_pgr_undefined() -> None:
     pool = pool_of(np.tile([0.9, 0.5, 0.9], (20, 1)), np.tile([1.0, 2.0, 3.0], (20, 1)))
-    router = Scored("R", np.arange(20) / 20)
-    metrics = results_of(pool, chooser(router, pool))["R"].metrics
+    router = RouterScores("R", np.arange(20) / 20)
+    metrics = results_of(pool, pool_policy(router, pool))["R"].metrics
     assert not {"pgr", "apgr_money", "pareto_dist_money"} & set(metrics)
     assert {"quality", "gain_best", "gap_oracle"} <= set(metrics)
     assert any(
-        "PGR, APGR, CPT and ParetoDist are not defined" in note for note in undefined(EvaluationInputs(pool), [])
+        "PGR, APGR, CPT and ParetoDist are not defined" in note
+        for note in undefined_metrics(EvaluationInputs(pool), [])
     )

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ianvs_specdec.routing.evaluation.bootstrap import intervals, p_values
-from ianvs_specdec.routing.evaluation.curve import Sides
+from ianvs_specdec.routing.evaluation.metrics import RouterScores
 from ianvs_specdec.routing.evaluation.pool import BASELINES, ORACLE, RANDOM
-from ianvs_specdec.routing.evaluation.quality import Scored
 from ianvs_specdec.routing.evaluation.results import GRID, LEVELS, evaluate, mean_distances
+from ianvs_specdec.routing.outcomes.recorded import Sides
 
 
 def case(count: int, seed: int = 0, *, priced: bool = False) -> Sides:
@@ -35,12 +35,14 @@ def test_intervals_hold_what_they_promise(parts: int, least: int, most: int) -> 
     """Of a router of which the true APGR is known, nearly all of 95 % intervals of samples hold it."""
     everything = case(600 * parts, seed=9)
     scores = knowing(everything, 0.4)
-    truth = metrics(evaluate(everything, [Scored("R", scores)], resamples=2, seed=0), "R")
+    truth = metrics(evaluate(everything, [RouterScores("R", scores)], resamples=2, seed=0), "R")
     held = dict.fromkeys(("apgr", "auroc", "quality"), 0)
     for part in range(parts):
         rows = slice(300 * part, 300 * (part + 1))
         sides = Sides(everything.edge[rows], everything.cloud[rows])
-        found = metrics(evaluate(sides, [Scored.at("R", scores[rows], 0.6)], resamples=200, seed=part), "R")
+        found = metrics(
+            evaluate(sides, [RouterScores.at_threshold("R", scores[rows], 0.6)], resamples=200, seed=part), "R"
+        )
         true_quality = 100 * np.where(scores >= 0.6, everything.cloud, everything.edge).mean()
         for name in held:
             value = true_quality if name == "quality" else truth[name].value
@@ -83,7 +85,9 @@ def test_baselines_have_their_known_values() -> None:
 def test_a_routers_threshold_lies_on_its_curve() -> None:
     sides = case(200, priced=True)
     scores = knowing(sides, 0.3)
-    result = evaluate(sides, [Scored.at("R", scores, float(np.median(scores)))], resamples=10, seed=0).results[-1]
+    result = evaluate(
+        sides, [RouterScores.at_threshold("R", scores, float(np.median(scores)))], resamples=10, seed=0
+    ).results[-1]
     assert result.metrics["share"].value == 50.0
     place = int(np.flatnonzero(GRID == 0.5)[0])
     assert result.curve.quality[place] == pytest.approx(result.metrics["quality"].value)
@@ -95,7 +99,7 @@ def test_a_routers_threshold_lies_on_its_curve() -> None:
 def test_pairs_are_compared_on_the_same_draws() -> None:
     sides = case(400)
     good, twin, bad = knowing(sides, 0.1), knowing(sides, 0.1) * 3 - 7, knowing(sides, 5.0)
-    routers = [Scored("good", good), Scored("twin", twin), Scored("bad", bad)]
+    routers = [RouterScores("good", good), RouterScores("twin", twin), RouterScores("bad", bad)]
     evaluation = evaluate(sides, routers, resamples=400, seed=0)
     by_pair = {(item.first, item.second): item for item in evaluation.differences if item.metric == "apgr"}
     same = by_pair["good", "twin"]
@@ -132,7 +136,7 @@ def test_distances_by_their_definition(seed: int) -> None:
 
 def test_distances_are_from_the_frontier_of_all_routers_but_the_oracle() -> None:
     sides = case(300)
-    routers = [Scored("good", knowing(sides, 0.1)), Scored("bad", knowing(sides, 5.0))]
+    routers = [RouterScores("good", knowing(sides, 0.1)), RouterScores("bad", knowing(sides, 5.0))]
     results = {one.name: one for one in evaluate(sides, routers, resamples=10, seed=0).results}
     curves = {
         name: (results[name].curve.quality / 100 - sides.edge.mean()) / sides.gain.mean()
@@ -146,7 +150,7 @@ def test_distances_are_from_the_frontier_of_all_routers_but_the_oracle() -> None
 def test_gains_and_gaps_by_their_definition() -> None:
     """Gain@Best and Gap@Oracle are relative to the better model, whichever it is, and to the better answers."""
     edge, cloud = np.array([1.0, 1.0, 1.0, 0.0, 0.0]), np.array([1.0, 0.0, 0.0, 1.0, 0.0])
-    router = Scored.at("R", np.array([0.0, 0.0, 1.0, 1.0, 0.0]), 0.5)
+    router = RouterScores.at_threshold("R", np.array([0.0, 0.0, 1.0, 1.0, 0.0]), 0.5)
     results = {one.name: one.metrics for one in evaluate(Sides(edge, cloud), [router], resamples=50, seed=0).results}
     # The edge alone has 3 of 5, the oracle 4, the router 3, the cloud 2.
     assert results["R"]["gain_best"].value == pytest.approx(0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ianvs_specdec.benchmarks.letters import options_of
+from ianvs_specdec.benchmarks.extraction import options_of
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.evaluation.rewording import KINDS, reword
 

@@ -9,7 +9,14 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.folder import FILE, SEEN, TrainedRouter
 from ianvs_specdec.routing.learned.logistic import fit_calibration
-from ianvs_specdec.routing.learned.training import ALL, RouterRecipe, fold_numbers, keeping, sharing, train
+from ianvs_specdec.routing.learned.training import (
+    ALL,
+    RouterRecipe,
+    fold_numbers,
+    quality_threshold,
+    share_threshold,
+    train,
+)
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
 
 
@@ -101,10 +108,12 @@ def test_no_array_is_ever_unpickled(router, tmp_path, array):
 def test_exactly_the_share_that_is_to_be_kept_is_enough():
     scores = np.array([0.25, 0.5, 0.75, 0.875])
     alike = Outcomes(tuple(Query((str(i),)) for i in range(4)), np.full(4, 0.5), np.ones(4))
-    assert keeping(scores, alike, 0.5) == 0.9375, "nothing need go to the cloud, whose threshold is the highest one"
-    assert keeping(scores, alike, 0.75) == ALL < 0.25
-    assert sharing(scores, 0.5) == 0.625
-    assert sharing(scores, 0.49) == 0.8125
+    assert quality_threshold(scores, alike, 0.5) == 0.9375, (
+        "nothing need go to the cloud, whose threshold is the highest one"
+    )
+    assert quality_threshold(scores, alike, 0.75) == ALL < 0.25
+    assert share_threshold(scores, 0.5) == 0.625
+    assert share_threshold(scores, 0.49) == 0.8125
 
 
 def test_calibration_keeps_the_order_and_stays_finite():

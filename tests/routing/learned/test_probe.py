@@ -14,8 +14,8 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.probe import ARRAYS, SETTINGS, ProbeClassifier
 from ianvs_specdec.routing.learned.training import RouterRecipe, train
+from ianvs_specdec.routing.outcomes.hidden_states import RecordedStates
 from ianvs_specdec.routing.outcomes.recorded import Outcomes, digests
-from ianvs_specdec.routing.outcomes.states import RecordedStates
 
 LAYERS, WIDTH = (0, 1, 2, 3), 8
 QUERIES = tuple(Query((f"question {index}",), id=str(index)) for index in range(240))
@@ -66,7 +66,7 @@ def test_a_hidden_layer_is_taken_where_no_line_divides(tmp_path: Path) -> None:
     loaded = ProbeClassifier.load(tmp_path)
     with pytest.raises(UserError, match="give --edge FILE"):
         loaded.score(QUERIES)
-    loaded.read(states)
+    loaded.set_states(states)
     np.testing.assert_allclose(loaded.score(QUERIES), probe.score(QUERIES), atol=1e-4)
     np.testing.assert_array_equal(fit(states, layers=[2]).score(QUERIES), probe.score(QUERIES))
 

@@ -7,7 +7,7 @@ import pytest
 
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.online import BUCKETS, grams_of
-from ianvs_specdec.routing.lifelong.lessons import Exploration
+from ianvs_specdec.routing.lifelong.learning import Exploration
 
 
 @pytest.mark.parametrize("text", ["", " ", "a", "你好吗" * 3, "x" * 100_000, "\ud800 lone"])

@@ -13,7 +13,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Completion, Query, Trace
 from ianvs_specdec.plugin.response import Attempt, response_of, turn_of
 from ianvs_specdec.records.response import Response
-from ianvs_specdec.routing.learned.doubt import Doubt
+from ianvs_specdec.routing.learned.uncertainty import UncertaintyModel
 from ianvs_specdec.routing.routers.cascade import CascadeRouter
 from ianvs_specdec.routing.routers.signals import SIGNALS
 
@@ -151,9 +151,9 @@ def test_a_query_without_a_whole_answer_goes_to_the_cloud() -> None:
 
 def test_a_fitted_doubt_is_a_probability_and_knows_its_threshold(tmp_path: Path) -> None:
     path = tmp_path / "fitted.json"
-    Doubt(("min_probability", "option_mismatch"), {"min_probability": 2.0, "option_mismatch": 0.5}, -1.0, 0.25).save(
-        path
-    )
+    UncertaintyModel(
+        ("min_probability", "option_mismatch"), {"min_probability": 2.0, "option_mismatch": 0.5}, -1.0, 0.25
+    ).save(path)
     router = CascadeRouter(calibration=str(path))
     assert router.threshold == 0.25
     assert CascadeRouter(calibration=str(path), threshold=0.6).threshold == 0.6

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ianvs_specdec.routing.routers import router
-from ianvs_specdec.routing.routers.composed import ConstrainedRouter
+from ianvs_specdec.routing.routers.constrained import ConstrainedRouter
 from tests.support.paths import EXAMPLE
 
 FOLDER = EXAMPLE / "testalgorithms" / "query-routing"

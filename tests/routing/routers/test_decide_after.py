@@ -15,11 +15,11 @@ from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.report.metrics import METRICS
 from ianvs_specdec.report.metrics.columns import all_columns
-from ianvs_specdec.report.metrics.routing import why_empty
+from ianvs_specdec.report.metrics.router_quality import why_empty
 from ianvs_specdec.report.metrics.table import Table
-from ianvs_specdec.routing.learned.doubt import Beginning, Doubt
-from ianvs_specdec.routing.routers import build_router, check_router, check_router_beside
-from ianvs_specdec.workspace.sides import answered
+from ianvs_specdec.routing.learned.uncertainty import EarlyModel, UncertaintyModel
+from ianvs_specdec.routing.routers import build_router, check_router, check_router_in_test_case
+from ianvs_specdec.workspace.sides import side_answer
 from tests.routing.routers import edge_jobs
 from tests.routing.routers.edge_jobs import ROWS
 
@@ -54,9 +54,9 @@ def forget(job: Path) -> None:
 def calibration(folder: Path, threshold: float, **slopes: float) -> str:
     """One that sends to the cloud what is stopped, and no more."""
     slopes = slopes or {"max_entropy": 1.0}
-    begun = Beginning(FIRST, Doubt(tuple(slopes), slopes, 0.0, threshold))
+    begun = EarlyModel(FIRST, UncertaintyModel(tuple(slopes), slopes, 0.0, threshold))
     path = folder / f"cascade{threshold}.json"
-    Doubt(tuple(slopes), slopes, 0.0, 1.0, after=begun).save(path)
+    UncertaintyModel(tuple(slopes), slopes, 0.0, 1.0, early=begun).save(path)
     return str(path)
 
 
@@ -88,7 +88,7 @@ def test_what_will_not_do_stops_there_and_goes_to_the_cloud(
         assert begun["turns"][0]["token_ids"] == plain["turns"][0]["token_ids"][:FIRST]
         assert begun["turns"][0]["baseline"]["identical"]
         assert result["routing"]["decide_after"] == FIRST
-        assert answered(begun) is None
+        assert side_answer(begun) is None
     assert value("Early Exits", found) == 100.0
     assert value("Edge Tokens Saved", found) == 4 * (WHOLE - FIRST)
     assert value("Edge Completion Tokens", found) == 4 * FIRST
@@ -183,13 +183,13 @@ def test_coupled_samples_are_continued_and_others_are_refused(
     assert refused.value.key == "decide_after"
     edge = {"model": str(tiny_model), "logprobs": True, "temperature": 0.9}
     with pytest.raises(UserError, match="acceptance: coupled"):
-        check_router_beside(router, {"edgemodel": (EdgeModel, edge)})
+        check_router_in_test_case(router, {"edgemodel": (EdgeModel, edge)})
 
 
 def test_what_cannot_work_is_told_before_anything_runs(tmp_path: Path, tiny_model: Path, folder: Path) -> None:
     file = calibration(tmp_path, ALL)
     whole = tmp_path / "whole.json"
-    Doubt(("max_entropy",), {"max_entropy": 1.0}).save(whole)
+    UncertaintyModel(("max_entropy",), {"max_entropy": 1.0}).save(whole)
     two = {"signal": ["a", "b"], "routers": {"a": str(folder), "b": str(folder)}}
     for given, key, message in (
         ({**cascade(file), "decide_after": 5}, "decide_after", r"--after 5 made; .* has 3"),
@@ -210,8 +210,8 @@ def test_what_cannot_work_is_told_before_anything_runs(tmp_path: Path, tiny_mode
     edge = {"model": str(tiny_model), "logprobs": True}
     for settings, message in (({**edge, "backend": "api"}, "first tokens"), ({"model": "m"}, "logprobs: true")):
         with pytest.raises(UserError, match=message):
-            check_router_beside(cascade(file), {"edgemodel": (EdgeModel, settings)})
-    check_router_beside(cascade(file), {"edgemodel": (EdgeModel, edge)})
+            check_router_in_test_case(cascade(file), {"edgemodel": (EdgeModel, settings)})
+    check_router_in_test_case(cascade(file), {"edgemodel": (EdgeModel, edge)})
 
 
 def test_what_ended_early_is_not_taken_for_the_edge_s_answer(job: Path, tmp_path: Path, tiny_model: Path) -> None:
@@ -238,4 +238,4 @@ def test_a_damaged_beginning_is_one_message(tmp_path: Path, wrong: dict[str, Any
     told["after"] |= wrong
     path.write_text(json.dumps(told))
     with pytest.raises(UserError, match="not a file that specdec route calibrate made"):
-        Doubt.load(path)
+        UncertaintyModel.load(path)

@@ -141,7 +141,7 @@ def test_what_a_cascade_inside_has_asked_the_edge_is_waited_for_once_and_is_no_o
             return response
 
     edge = Edge()
-    edge_first.announce(edge)
+    edge_first.set_current(edge)
     cascade = {"name": "CascadeRouter", "signal": "min_probability", "threshold": 0.0}
     router, row = LatencyRouter(cascade, slo_latency=1.0), {"query": "x"}
     for number in range(20):
@@ -150,7 +150,7 @@ def test_what_a_cascade_inside_has_asked_the_edge_is_waited_for_once_and_is_no_o
     assert not router(row), "0.9 s are over already: the edge's answer is there, the cloud's would come too late"
     record: Any = row["routing"]
     assert record["expected"]["edge"] == 0.9
-    assert edge_first.taken(row) is not None
+    assert edge_first.take_answer(row) is not None
     assert router.decide({"query": "y"}).waited > 0
 
 

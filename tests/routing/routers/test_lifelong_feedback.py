@@ -33,18 +33,18 @@ def test_a_file_that_grows_is_learned_where_it_grew_also_when_the_run_is_made_ag
     file.write_text('{"query_id": "q3", "side": "edge", "thumb": "down"}\nnonsense\n[1]\n', encoding="utf-8")
     router = LifelongRouter(path, feedback=str(file), explore=0.0)
     first = stream(router, MIXED[:40])
-    assert router.feedbacks == 1
+    assert router.feedback_count == 1
     assert sum("a line is ignored" in message for message in caplog.messages) == 1
     with file.open("a", encoding="utf-8") as more:
         for index in range(0, 40, 2):
             more.write(json.dumps({"query": MIXED[index]["query"]["turns"][0], "side": "edge", "score": 0.0}) + "\n")
         more.write('{"query_id": "q39", "side": "ed')
     first += stream(router, MIXED[40:80])
-    assert router.feedbacks == 21
+    assert router.feedback_count == 21
     assert first[-1][0] != LearnedRouter(path).score(query(MIXED[79]))
     again = LifelongRouter(path, feedback=str(file), explore=0.0)
     assert stream(again, MIXED[:80]) == first
-    assert len(log_of(tmp_path)) == again.feedbacks == 21
+    assert len(log_of(tmp_path)) == again.feedback_count == 21
 
 
 def test_feedback_is_learned_once_in_each_run_in_whatever_order_answers_come(path: str, tmp_path: Path) -> None:
@@ -55,13 +55,13 @@ def test_feedback_is_learned_once_in_each_run_in_whatever_order_answers_come(pat
         router = LifelongRouter(path, feedback=str(file))
         for index in order:
             give("edge", row(index), right=True)
-        assert router.feedbacks == 6
+        assert router.feedback_count == 6
     assert len(log_of(tmp_path)) == 6
     # An answer that is not given in this run holds up no feedback on others.
     router = LifelongRouter(path, feedback=str(file))
     for index in range(6):
         give("cloud" if index == 0 else "edge", row(index), right=True)
-    assert router.feedbacks == 5
+    assert router.feedback_count == 5
 
 
 def test_two_routers_of_one_run_keep_what_each_has_received(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def test_two_routers_of_one_run_keep_what_each_has_received(path: str, monkeypat
     again = LifelongRouter(path, feedback={"port": 0})
     for index in range(4):
         give("edge", row(index), right=True)
-    assert again.feedbacks == 2
+    assert again.feedback_count == 2
 
 
 def test_feedback_on_another_models_answers_is_not_learned(path: str) -> None:
@@ -83,7 +83,7 @@ def test_feedback_on_another_models_answers_is_not_learned(path: str) -> None:
         if number == 0:
             assert post(str(router.url), b'{"query_id": "q1", "side": "edge", "thumb": "up"}') == 202
         observers.ended("edge", row(2), {"turns": [{"completion": "A"}], "model": model})
-        assert router.feedbacks == learned
+        assert router.feedback_count == learned
 
 
 def test_thumbs_are_taken_at_an_endpoint_and_kept_until_they_are_learned(path: str, tmp_path: Path) -> None:
@@ -91,12 +91,12 @@ def test_thumbs_are_taken_at_an_endpoint_and_kept_until_they_are_learned(path: s
     assert router.url is not None
     assert router.url.startswith("http://127.0.0.1:")
     assert post(router.url, b'{"query_id": "q2", "side": "edge", "thumb": "down"}') == 202
-    assert router.feedbacks == 0
+    assert router.feedback_count == 0
     assert [line["query"] for line in log_of(tmp_path)] == ["q2"]
     # Killed before the answer came: the next one learns it.
     again = LifelongRouter(path, feedback={"port": 0})
     give("edge", row(2), right=True)
-    assert again.feedbacks == 1
+    assert again.feedback_count == 1
     assert "learned" in log_of(tmp_path)[-1]
 
 

@@ -99,7 +99,7 @@ def test_replayed_outcomes_are_no_feedback_and_tell_what_the_models_could_do(pat
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     router = LifelongRouter(path, replay=str(file))
     easy, hard = (router.score(query(row(500, group=group))) for group in ("easy", "hard"))
-    assert router.feedbacks == 0
+    assert router.feedback_count == 0
     assert hard > LearnedRouter(path).score(query(row(500))) > easy
 
 

@@ -15,9 +15,9 @@ from ianvs_specdec.plugin.timings import REQUESTS
 from ianvs_specdec.report.metrics.table import Table
 from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.online import AdaptedClassifier
-from ianvs_specdec.routing.routers import build_router, check_router_beside
+from ianvs_specdec.routing.routers import build_router, check_router_in_test_case
 from ianvs_specdec.routing.routers.learned import UNANSWERED
-from ianvs_specdec.workspace.sides import answered
+from ianvs_specdec.workspace.sides import side_answer
 from tests.routing.routers.edge_jobs import ROWS, SETTINGS, run
 from tests.support import journals
 from tests.support.models import build_model
@@ -91,14 +91,14 @@ def test_a_question_that_the_edge_cannot_read_goes_to_the_cloud(
     long = [{"query": "long " * 200, "gold": "B", "index": 0}]
     with pytest.raises(UserError, match="context window"):
         run(tiny_model, probe(folder, 1.0), long)
-    assert REQUESTS._number == 0
+    assert REQUESTS.active == 0
     edge = EdgeModel(model=str(tiny_model), **SETTINGS, max_failures=1)
     router = build_router(probe(folder, 1.0))
     row = dict(long[0])
     assert router(row) is True
     assert row["routing"]["reason"] == UNANSWERED
     edge.cleanup()
-    assert REQUESTS._number == 0
+    assert REQUESTS.active == 0
 
 
 def test_another_edge_model_is_refused(job: Path, tmp_path: Path, folder: Path, asked: list[str]) -> None:
@@ -108,7 +108,7 @@ def test_another_edge_model_is_refused(job: Path, tmp_path: Path, folder: Path, 
     assert refused.value.key == "path"
     for router in (probe(folder), lifelong(folder)):
         with pytest.raises(UserError, match="another edge model"):
-            check_router_beside(router, {"edgemodel": (EdgeModel, {"model": str(other), **SETTINGS})})
+            check_router_in_test_case(router, {"edgemodel": (EdgeModel, {"model": str(other), **SETTINGS})})
     assert not asked
 
 
@@ -116,9 +116,9 @@ def test_back_ends_without_hidden_states_are_refused_before_anything_is_asked(ti
     modules = {"edgemodel": (EdgeModel, {"model": str(tiny_model), "backend": "api"})}
     for router in (probe(folder), {"name": "BudgetRouter", "router": probe(folder), "cloud_share": 0.5}):
         with pytest.raises(UserError, match="does not return hidden states") as refused:
-            check_router_beside(router, modules)
+            check_router_in_test_case(router, modules)
         assert refused.value.key == "path"
-    check_router_beside(probe(folder), {"edgemodel": (EdgeModel, {"model": str(tiny_model)})})
+    check_router_in_test_case(probe(folder), {"edgemodel": (EdgeModel, {"model": str(tiny_model)})})
 
 
 def test_a_cascade_has_the_probe_read_the_question_once(
@@ -192,7 +192,7 @@ def test_what_stays_is_answered_as_ever_and_has_cost_the_reading(
         assert table.turn("busy")[place] == pytest.approx(seconds + result["perf"]["latency"], abs=2e-6)
         assert result["routing"]["seconds"] > seconds > 0
         assert "edge_answer" not in result
-        assert answered(result) is not None
+        assert side_answer(result) is not None
     scores = [result["routing"]["score"] for _, result, _, _ in found]
     assert len(set(scores)) == len(scores)
 

@@ -35,7 +35,7 @@ def _every_variant(_compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _native(request: pytest.FixtureRequest) -> None:
     # How it is built, and what happens where it is not, needs no library.
-    if request.path.name != "test_build.py" and (reason := library.why_not()) is not None:
+    if request.path.name != "test_build.py" and (reason := library.unavailable_reason()) is not None:
         # With a compiler there is no excuse: sources that do not compile must not pass for a machine without one.
         assert build.compiler() is None, f"the native step is not there: {reason}"
         pytest.skip(f"no native step: {reason}")

@@ -23,7 +23,7 @@ def compiler(folder: Path, script: str) -> Path:
 def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The loader looks into ``tmp_path / LIBRARIES``, and has not looked yet."""
     monkeypatch.setattr(library, "_FOLDER", tmp_path / build.LIBRARIES)
-    for name in ("load", "variants", "why_not"):
+    for name in ("load", "variants", "unavailable_reason"):
         monkeypatch.setattr(library, name, getattr(library, name).__wrapped__)
 
 
@@ -39,7 +39,7 @@ def test_without_a_compiler_the_reason_is_kept(tmp_path: Path, monkeypatch: pyte
     assert reason is not None
     assert "install g++ or clang++" in reason
     assert files(tmp_path) == [f"{build.LIBRARIES}/{build.REASON}"]
-    assert library.why_not() == reason
+    assert library.unavailable_reason() == reason
 
 
 @pytest.mark.usefixtures("_fresh")
@@ -74,16 +74,18 @@ def test_instruction_sets_that_the_compiler_does_not_know_are_left_out(
     assert built == [f"specdec_{name}.so" for name in ("avx2", "avx512", "generic", "processor")]
 
 
-needs_library = pytest.mark.skipif(library.why_not() is not None, reason=f"no native step: {library.why_not()}")
+needs_library = pytest.mark.skipif(
+    library.unavailable_reason() is not None, reason=f"no native step: {library.unavailable_reason()}"
+)
 
 
 @needs_library
 @pytest.mark.usefixtures("_fresh")
 def test_a_library_of_other_sources_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(Path(library.__file__).with_name(build.LIBRARIES), tmp_path / build.LIBRARIES)
-    assert library.why_not() is None
+    assert library.unavailable_reason() is None
     monkeypatch.setattr(library, "fingerprint", lambda: "of other sources")
-    assert "built from other sources: install the package again" in str(library.why_not())
+    assert "built from other sources: install the package again" in str(library.unavailable_reason())
 
 
 @needs_library
@@ -92,7 +94,7 @@ def test_a_damaged_library_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / build.LIBRARIES
     folder.mkdir()
     (folder / build.library_name(build.PROCESSOR)).write_bytes(b"\x7fELF")
-    assert "cannot be loaded" in str(library.why_not())
+    assert "cannot be loaded" in str(library.unavailable_reason())
 
 
 @needs_library

@@ -12,9 +12,9 @@ from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine import TokenTree, decode
-from ianvs_specdec.engine.contracts import Prompt
-from ianvs_specdec.targets.native.target import NativeTarget, fits_native
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.engine.contracts import PromptChunk
+from ianvs_specdec.targets.native.target import NativeTarget, native_unsupported_reason
+from ianvs_specdec.targets.registry import create_target
 from tests.support.families import FAMILIES, TURN, WINDOW, family_model
 from tests.support.tiny import Guesser, random_tree
 
@@ -41,11 +41,11 @@ def assert_close(got: torch.Tensor, wanted: torch.Tensor) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_prompts_and_trees_have_the_logits_of_transformers(name: str) -> None:
     model = family_model(name)
-    assert fits_native(model) is None
-    target, rng, tokens = target_of(model), random.Random(4), list(PROMPT)
+    assert native_unsupported_reason(model) is None
+    target, rng, tokens = create_target(model), random.Random(4), list(PROMPT)
     assert target.kind == "native"
     sequence = target.open()
-    (prompt,) = target.step([(sequence, Prompt(tokens))])
+    (prompt,) = target.step([(sequence, PromptChunk(tokens))])
     assert_close(prompt.logits[0], after(model, tokens))
     for tree in (TokenTree.chain(7, range(8, 20)), random_tree(rng, 3 * WINDOW)):
         (output,) = target.step([(sequence, tree)])
@@ -61,7 +61,7 @@ def test_windows_of_any_width_end_where_they_should(window: int) -> None:
     model = family_model("gemma2", sliding_window=window)
     target, tokens = NativeTarget(model), [3 + i * i % 60 for i in range(150)]
     sequence = target.open()
-    target.step([(sequence, Prompt(tokens[:-1])), (other := target.open(), Prompt(tokens))])
+    target.step([(sequence, PromptChunk(tokens[:-1])), (other := target.open(), PromptChunk(tokens))])
     for tree in (TokenTree.chain(tokens[-1], range(5, 35)), random_tree(random.Random(window), 30)):
         (output,) = target.step([(sequence, tree)])
         for node in range(0, len(tree), 4):
@@ -94,7 +94,7 @@ def test_a_tree_may_go_beyond_the_length_at_which_a_sequence_turns() -> None:
     target, tokens = NativeTarget(model), PROMPT[: TURN - 3]
     sequence, alone = target.open((1, -1)), target.open((1, -1))
     for each in (sequence, alone):
-        target.step([(each, Prompt(tokens))])
+        target.step([(each, PromptChunk(tokens))])
     for seed in (1, 2):
         tree = random_tree(random.Random(seed), 25)
         assert max(tree.depths) > 3
@@ -114,7 +114,7 @@ def test_a_tree_may_go_beyond_the_length_at_which_a_sequence_turns() -> None:
         path = tree.path_to(2)
         sequence.commit(path)
         tokens += [tree.tokens[i] for i in path]
-        target.step([(alone, Prompt([tree.tokens[i] for i in path]))])
+        target.step([(alone, PromptChunk([tree.tokens[i] for i in path]))])
 
 
 FLAGS: list[tuple[str, str, Any]] = [
@@ -144,14 +144,14 @@ def test_a_flag_that_is_not_known_is_refused_by_name(name: str, key: str, value:
     setattr(model.config, key, value)
     # Of a rotary embedding the last of its keys is at fault.
     named = list(value)[-1] if isinstance(value, dict) else key
-    assert named in str(fits_native(model))
+    assert named in str(native_unsupported_reason(model))
 
 
 def test_a_model_that_falls_back_says_why(caplog: pytest.LogCaptureFixture) -> None:
     model = family_model("olmo2")
     model.config.residual_multiplier = 0.5
-    assert target_of(model).kind == "transformers"
+    assert create_target(model).kind == "transformers"
     assert "engine transformers: slower than the native step" in caplog.text
     assert "residual_multiplier (0.5) is not supported for olmo2 by the native step" in caplog.text
     with pytest.raises(UserError, match=r"engine native: .*residual_multiplier.*choose engine auto"):
-        target_of(model, engine="native")
+        create_target(model, engine="native")

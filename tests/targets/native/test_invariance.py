@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ianvs_specdec.engine import TokenTree
-from ianvs_specdec.engine.contracts import Output, Prompt
+from ianvs_specdec.engine.contracts import Output, PromptChunk
 from ianvs_specdec.targets.native import library
 from ianvs_specdec.targets.native.build import X86_VARIANTS
 from ianvs_specdec.targets.native.target import NativeSequence, NativeTarget
@@ -84,9 +84,9 @@ def test_prompts_pieces_chains_trees_and_batches(name: str, kind: str) -> None:
     alone = Alone(target)
     kept = alone.keep(prompt)
     whole, pieces, other = (target.open(FEATURES) for _ in range(3))
-    (at_once,) = target.step([(whole, Prompt(prompt))])
-    (first,) = target.step([(pieces, Prompt(prompt[:31], last=False))])
-    second, _ = target.step([(pieces, Prompt(prompt[31:])), (other, Prompt(prompt[5:9]))])
+    (at_once,) = target.step([(whole, PromptChunk(prompt))])
+    (first,) = target.step([(pieces, PromptChunk(prompt[:31], last=False))])
+    second, _ = target.step([(pieces, PromptChunk(prompt[31:])), (other, PromptChunk(prompt[5:9]))])
     assert first.logits.shape == (0, VOCABULARY)
     for output, begin in ((at_once, 0), (second, 31)):
         # Rows that a longer piece turns otherwise than a short one are passed over.
@@ -118,7 +118,7 @@ def test_two_threads_compute_the_bits_of_one(name: str, kind: str) -> None:
     for threads in outputs:
         torch.set_num_threads(threads)
         first, second = target.open(FEATURES), target.open(FEATURES)
-        outputs[threads] += target.step([(first, Prompt(prompt)), (second, Prompt(prompt[3:]))])
+        outputs[threads] += target.step([(first, PromptChunk(prompt)), (second, PromptChunk(prompt[3:]))])
         outputs[threads] += target.step([(first, tree), (second, TokenTree.chain(5))])
     for one, two in zip(outputs[1], outputs[2], strict=True):
         assert torch.equal(one.logits, two.logits)
@@ -136,11 +136,11 @@ class Live:
         self._tree = TokenTree.chain(0)
         self._piece: list[int] = []
 
-    def piece(self) -> Prompt | TokenTree:
+    def piece(self) -> PromptChunk | TokenTree:
         if self._prompt:
             size = self._rng.randrange(1, len(self._prompt) + 1)
             self._piece, self._prompt = self._prompt[:size], self._prompt[size:]
-            return Prompt(self._piece, last=not self._prompt)
+            return PromptChunk(self._piece, last=not self._prompt)
         nodes = self._rng.choice((1, 1, 2, 5, 9, 16))
         chain = TokenTree.chain(5, [self._rng.randrange(3, VOCABULARY) for _ in range(nodes - 1)])
         self._tree = self._rng.choice((chain, random_tree(self._rng, nodes)))

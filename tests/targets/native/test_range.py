@@ -7,9 +7,9 @@ import random
 import pytest
 import torch
 
-from ianvs_specdec.engine.contracts import Prompt
+from ianvs_specdec.engine.contracts import PromptChunk
+from ianvs_specdec.targets.native.layer_range import LayerRange, Rows
 from ianvs_specdec.targets.native.model import POSITIONS_AT_ONCE, Rotations
-from ianvs_specdec.targets.native.range import LayerRange, Rows
 from tests.support.tiny import VOCABULARY, random_tree
 from tests.targets.native.test_invariance import made
 
@@ -51,7 +51,7 @@ def test_every_cut_has_the_bits_of_the_whole_model(name: str, kind: str, cut: in
     target = made(name, kind, num_hidden_layers=LAYERS)
     halves, whole = Halves(target.part(0, cut), target.part(cut, LAYERS)), target.open()
     prompt = [rng.randrange(VOCABULARY) for _ in range(7)]
-    for piece in (Prompt(prompt[:4], last=False), Prompt(prompt[4:])):
+    for piece in (PromptChunk(prompt[:4], last=False), PromptChunk(prompt[4:])):
         (output,) = target.step([(whole, piece)])
         assert torch.equal(halves.step(list(piece.tokens), last=piece.last), output.logits)
     for nodes in (1, 6, 9):

@@ -9,17 +9,17 @@ import pytest
 import torch
 
 from ianvs_specdec.engine import TokenTree
-from ianvs_specdec.engine.contracts import Prompt
-from ianvs_specdec.engine.memory import held
+from ianvs_specdec.engine.contracts import PromptChunk
+from ianvs_specdec.engine.memory import tensor_bytes
 from ianvs_specdec.targets.native import library
 from ianvs_specdec.targets.native.build import X86_VARIANTS
-from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget, fits_native
+from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget, native_unsupported_reason
 from tests.support.tiny import FUSED, VOCABULARY, random_tree, tiny_model
 
 
 def logits(target: NativeTarget, prompt: list[int], tree: TokenTree) -> torch.Tensor:
     sequence = target.open()
-    target.step([(sequence, Prompt(prompt))])
+    target.step([(sequence, PromptChunk(prompt))])
     return target.step([(sequence, tree)])[0].logits
 
 
@@ -43,7 +43,7 @@ def test_a_tree_has_the_logits_that_transformers_computes(name: str, dtype: torc
     model = tiny_model(name, initializer_range=0.1)
     wanted = expected(model, [5, 9, 3, 7], tree := random_tree(random.Random(1), 9))
     rounded = model.to(dtype)
-    assert fits_native(rounded) is None
+    assert native_unsupported_reason(rounded) is None
     got = logits(NativeTarget(rounded), [5, 9, 3, 7], tree)
     assert (got - wanted).abs().max() < TYPES[dtype] * wanted.std()
 
@@ -66,7 +66,7 @@ def test_hidden_states_are_those_of_transformers(name: str) -> None:
     features = (2, 0, -1, 1)
     target = NativeTarget(model)
     sequence = target.open(features)
-    (prompt,) = target.step([(sequence, Prompt(tokens[:4]))])
+    (prompt,) = target.step([(sequence, PromptChunk(tokens[:4]))])
     (chain,) = target.step([(sequence, TokenTree.chain(tokens[4], tokens[5:]))])
     for feature, first, second in zip(features, prompt.hidden, chain.hidden, strict=True):
         torch.testing.assert_close(torch.cat([first, second]), states[feature][0], rtol=1e-4, atol=1e-5)
@@ -96,37 +96,37 @@ def test_a_long_context_needs_no_setting() -> None:
     target = NativeTarget(model)
     sequence = target.open()
     for start in range(0, len(prompt), PROMPT_ROWS):
-        target.step([(sequence, Prompt(prompt[start : start + PROMPT_ROWS], last=False))])
+        target.step([(sequence, PromptChunk(prompt[start : start + PROMPT_ROWS], last=False))])
     (got,) = target.step([(sequence, TokenTree([5, 6, 7], [-1, 0, 0]))])
     wanted = expected(model, prompt, TokenTree([5, 6, 7], [-1, 0, 0]))
     torch.testing.assert_close(got.logits, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_another_architecture_is_refused_with_a_reason() -> None:
-    assert "the native step has no model_type gpt2" in str(fits_native(tiny_model("gpt2")))
+    assert "the native step has no model_type gpt2" in str(native_unsupported_reason(tiny_model("gpt2")))
 
 
 def test_a_layer_that_computes_something_else_is_found_among_many() -> None:
     model = tiny_model("llama", num_hidden_layers=6)
-    assert fits_native(model) is None
+    assert native_unsupported_reason(model) is None
     model.model.layers[4].self_attn.q_proj.register_forward_hook(lambda module, inputs, output: -output)
-    assert "something else" in str(fits_native(model))
+    assert "something else" in str(native_unsupported_reason(model))
 
 
 def test_double_precision_is_refused() -> None:
-    assert "float32, bfloat16, float16" in str(fits_native(tiny_model("llama").double()))
+    assert "float32, bfloat16, float16" in str(native_unsupported_reason(tiny_model("llama").double()))
 
 
 def test_what_is_wrong_with_a_step_is_said_and_changes_nothing() -> None:
     target = NativeTarget(tiny_model("llama"))
     sequence, other = target.open(), target.open()
-    target.step([(sequence, Prompt([4, 5]))])
+    target.step([(sequence, PromptChunk([4, 5]))])
     before = logits(target, [4, 5], TokenTree.chain(6))
     with pytest.raises(ValueError, match="vocabulary"):
-        target.step([(other, Prompt([7, 8])), (sequence, TokenTree.chain(VOCABULARY))])
+        target.step([(other, PromptChunk([7, 8])), (sequence, TokenTree.chain(VOCABULARY))])
     with pytest.raises(ValueError, match="parents"):
-        target.step([(other, Prompt([7, 8])), (sequence, TokenTree([6, 7], [-1, 1]))])
-    (first,) = target.step([(other, Prompt([4, 5]))])
+        target.step([(other, PromptChunk([7, 8])), (sequence, TokenTree([6, 7], [-1, 1]))])
+    (first,) = target.step([(other, PromptChunk([4, 5]))])
     assert first.logits.shape == (1, VOCABULARY)
     assert torch.equal(target.step([(sequence, TokenTree.chain(6))])[0].logits, before)
     with pytest.raises(ValueError, match="path"):
@@ -142,7 +142,7 @@ def test_closed_sequences_give_their_memory_to_the_next() -> None:
 
     def serve() -> None:
         sequences = [target.open() for _ in range(3)]
-        target.step([(sequence, Prompt(prompt)) for sequence in sequences])
+        target.step([(sequence, PromptChunk(prompt)) for sequence in sequences])
         for sequence in sequences[1:]:
             sequence.close()
             sequence.close()
@@ -162,4 +162,4 @@ def test_the_memory_of_the_weights_is_counted(quantization: str | None, bits: in
     numbers = sum(p.numel() for name, p in model.named_parameters() if "proj" in name)
     target = NativeTarget(model, consume=True, quantization=quantization)
     assert model.model.layers[1].mlp.up_proj.weight.numel() == 0
-    assert numbers * (bits - 1) / 8 < held(*target.weights) < 1.2 * numbers * bits / 8
+    assert numbers * (bits - 1) / 8 < tensor_bytes(*target.weights) < 1.2 * numbers * bits / 8

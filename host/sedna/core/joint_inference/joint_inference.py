@@ -1,13 +1,13 @@
-"""Joint inference: one query, answered on the edge, in the cloud, or by both together.
+"""Joint inference: a query is answered on the edge, in the cloud, or by both together.
 
-Sedna puts the edge model into a back end named by the environment variable BACKEND_TYPE, which copies local model
-folders and, for TORCH, swallows the errors of ``load``. Here the edge model is called as it is and its errors reach the
-caller.
+Sedna wraps the edge model in the back end named by the environment variable BACKEND_TYPE, which copies local model
+folders and, for TORCH, swallows the errors of ``load``. Here the edge model is called directly.
 """
 
 from __future__ import annotations
 
 import os
+import reprlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,8 +20,6 @@ __all__ = ("JointInference",)
 
 DRAFTER_METHODS = ("inference", "start_session", "step", "close_session")
 VERIFIER_METHODS = ("inference", "start_session", "verify", "close_session")
-SHOWN = 60
-"""Characters of a value that a message shows."""
 MINING_MODES = ("mining-then-inference", "inference-then-mining", "self-design", "mining-free")
 
 
@@ -32,12 +30,12 @@ class JointInference:
     ----------
     estimator : the edge model: ``load(**kw)`` (optional), ``predict(data, **kw)``.
     cloud : the cloud model: ``inference(data, post_process=None, mining_mode=...)``.
-    drafter, verifier : the two sides of mode mining-free.
+    drafter, verifier : the two models of mode mining-free.
     hard_example_mining : ``{"method": alias or class, "param": {...}}``, the router.
-    LCReporter_enable : accepted for Sedna's sake; nothing is reported anywhere.
+    LCReporter_enable : ignored, for compatibility with Sedna.
 
-    ``inference`` may be called from several threads at once, and so are the models. A router is asked by one thread at
-    a time, since it may keep a state, unless its attribute ``concurrent`` is true.
+    ``inference`` is thread-safe if the models are. A router gets one call at a time, unless its attribute
+    ``concurrent`` is true.
     """
 
     def __init__(
@@ -59,7 +57,7 @@ class JointInference:
                 if hasattr(side, "load"):
                     side.load()
         elif self.estimator is not None and hasattr(self.estimator, "load"):
-            # Sedna's TORCH back end calls load() bare; the others pass the path that the model put in the environment.
+            # Sedna's TORCH back end calls load() without arguments, the others with the path in the environment.
             torch = os.getenv("BACKEND_TYPE", "").upper() == "TORCH"
             path = {} if torch else {"model_url": Context.get_parameters("model_path", "")}
             self._call(self.estimator, "load", **path)
@@ -69,10 +67,10 @@ class JointInference:
             self.hard_example_mining_algorithm = router(**hard_example_mining.get("param") or {})
 
     def inference(self, data: Any = None, post_process: Callable[..., Any] | str | None = None, **kwargs: Any) -> Any:
-        """``[is_hard, result, edge_result | None, cloud_result | None]``; in mode self-design what the edge returns.
+        """``[is_hard, result, edge_result | None, cloud_result | None]``; in mode self-design the edge's result.
 
-        ``kwargs["mining_mode"]`` is one of MINING_MODES (default inference-then-mining) and, like all of ``kwargs``,
-        is handed to the models that accept it. ``result`` is a copy, so that changing it leaves the models' own alone.
+        ``kwargs`` are passed to the models that accept them, among them ``mining_mode`` (one of MINING_MODES, default
+        inference-then-mining). ``result`` is a copy.
         """
         callback = (
             ClassFactory.get_cls(ClassType.CALLBACK, post_process) if isinstance(post_process, str) else post_process
@@ -99,7 +97,7 @@ class JointInference:
         return [is_hard, result, edge_result, cloud_result]
 
     def _call(self, target: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a plugin's method with those keyword arguments that its signature takes."""
+        """Call a plugin's method with the keyword arguments that it accepts."""
         function = getattr(target, method)
         key = (id(target), method, tuple(kwargs))
         if key not in self._accepted:
@@ -130,10 +128,10 @@ class JointInference:
         return [False, callback(result) if callback else result, edge_result, cloud_result]
 
     def _collaborate(self, data: Any, kwargs: dict[str, Any]) -> Any:
-        """One session: the drafter proposes, the verifier decides, until the verifier says ``stop``.
+        """A session: the drafter proposes and the verifier decides, until the verifier returns ``stop``.
 
-        ``verify`` returns a dict: ``stop``, ``feedback`` (handed to the next ``step``), and optionally ``progress``
-        (False: nothing moved, which ends the session as an error) and ``result`` (in place of the drafter's).
+        ``verify`` returns a dict with ``stop``, ``feedback`` (for the next ``step``) and optionally ``progress`` (False
+        is an error) and ``result`` (replaces the drafter's).
         """
         draft = self._call(self.drafter, "start_session", data=data, **kwargs)
         request = draft.get("request", data) if isinstance(draft, dict) else data
@@ -146,7 +144,7 @@ class JointInference:
                 feedback = verdict.get("feedback")
                 result = verdict.get("result", result)
                 if isinstance(draft, dict):
-                    # The last feedback meets no further step: drafters pick it up here when the session is closed.
+                    # No step follows the last feedback: drafters read it here in close_session().
                     draft["_pending_feedback"] = feedback
                 if not verdict.get("progress", True):
                     raise RuntimeError("the drafter and the verifier made no progress: neither proposed nor stopped")
@@ -165,11 +163,11 @@ class JointInference:
 
 
 def _outcome(router: Any, value: Any) -> bool:
-    """A router's decision as a bool. None would send all queries to the edge, NaN all to the cloud: both are errors."""
+    """A router's decision as a bool. Raises TypeError for anything but True, False, 0 and 1."""
     plain = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
     if not isinstance(plain, (bool, int)) or plain not in (0, 1):
-        shown = repr(value) if len(repr(value)) <= SHOWN else f"{repr(value)[:SHOWN]}..."
+        text = reprlib.repr(value)
         raise TypeError(
-            f"router {type(router).__name__} returned {shown}: True (to the cloud) or False (to the edge) is wanted"
+            f"router {type(router).__name__} returned {text}, not True (to the cloud) or False (to the edge)"
         )
     return bool(plain)

@@ -1,39 +1,78 @@
-"""Any server that speaks the OpenAI chat completions protocol: streamed, repeated within a deadline and a budget, from
-many threads, the key kept secret.
-"""
+"""Back end ``api``: servers with OpenAI's chat completions protocol, streamed, with retries."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from ianvs_specdec.backends.api.endpoints import Endpoint, trusted
-from ianvs_specdec.backends.api.options import ApiOptions
 from ianvs_specdec.backends.api.secrets import check_no_secrets
 from ianvs_specdec.backends.base import LLM, NO_HINTS, OnChunk
-from ianvs_specdec.backends.specdec import of_method
+from ianvs_specdec.backends.specdec import engine_backend
 from ianvs_specdec.backends.top_logprobs import TOP
 from ianvs_specdec.common.errors import UserError, unknown, warn_once
-from ianvs_specdec.common.settings import Settings
+from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Completion, Hints, Message, Sampling
 from ianvs_specdec.records.identity import FileDigests, machine
 
 if TYPE_CHECKING:
     from ianvs_specdec.backends.api.session import Session
 
+MAX_SECONDS = 1e6
+"""11 days; sockets do not support much longer timeouts."""
+Seconds = Annotated[float, Field(ge=0.001, le=MAX_SECONDS)]
+PerMinute = Annotated[float, Field(ge=0.001, le=1e9)]
+
+
+class ApiOptions(Settings):
+    """Options of ``api``. Limits are over all endpoints.
+
+    Until the server reports its counts, a request counts as a token per 4 characters of prompt, plus ``max_tokens``.
+    """
+
+    api_base_url: Text = Field(
+        "OPENAI_BASE_URL", description="a URL, or the environment variable that holds it, as one with a password must"
+    )
+    api_key_env: Text = Field(
+        "OPENAI_API_KEY", description="the environment variable that holds the key; not needed on this machine"
+    )
+    api_ca: Text | None = Field(
+        None, description="a PEM file of the certificates to trust in place of the system's, as of a private CA"
+    )
+    api_endpoints: Annotated[list[Any], Field(min_length=1)] | None = Field(
+        None, description="several servers in place of one, each with base_url and perhaps key_env, weight, model"
+    )
+    api_provider: Literal["openai"] = Field("openai", description="the protocol; other providers have URLs for it")
+    api_timeout: Seconds = Field(60.0, description="seconds without a sign of life until an attempt is given up")
+    api_deadline: Seconds = Field(600.0, description="seconds for an answer with all its attempts and its waiting")
+    api_retries: Annotated[int, Field(ge=0, le=10**9)] = Field(5, description="attempts after the first")
+    api_retry_budget: Annotated[float, Field(ge=0, le=1e9)] = Field(
+        0.2, description="repeated attempts of all requests, as a share of them; the first ten are free"
+    )
+    api_concurrency: Annotated[int, Field(ge=1, le=10**9)] | None = Field(None, description="requests in flight")
+    api_rate: PerMinute | None = Field(None, description="requests per minute")
+    api_token_rate: PerMinute | None = Field(None, description="tokens per minute")
+    api_extra_body: dict[str, Any] | None = Field(
+        None, description="merged into the request; null removes a key; specdec: true asks specdec serve for steps"
+    )
+    api_baseline: dict[str, Any] | None = Field(
+        None, description="with specdec: true, the settings of autoregressive decoding that Lossless compares with"
+    )
+
 
 class APIBasedLLM(LLM):
-    """A model behind an API, asked from many threads at once.
+    """A model behind an API. Thread-safe.
 
-    Times in the trace count from the call: waiting for a place and failed attempts are in them. So are the bytes of
-    all attempts; a new connection belongs to the request that opened it. A request that is not answered raises
-    AnswerError, or UserError where no request would be. An answer that the server's content filter has cut is an
-    answer, with finish reason "stop".
+    Times and bytes of a trace include queueing and failed attempts; opening a connection counts for the request that
+    opens it. An unanswered request raises AnswerError, or UserError if no request would be answered. An answer cut by a
+    content filter has finish reason "stop".
 
-    ``logprobs`` asks for the ``TOP`` likeliest tokens beside each token (``top_logprobs`` in ``api_extra_body`` for a
-    server that gives fewer), so that the entropy is approximate (see ``top_logprobs``); with ``{specdec: true}`` it is
-    the engine's own. Servers count tokens for which they return nothing, such as the one that ends the output.
+    ``logprobs`` requests the ``TOP`` likeliest tokens (set ``top_logprobs`` in ``api_extra_body`` for servers with a
+    lower maximum), so the entropy is approximate; with ``{specdec: true}`` it is the engine's own. Servers may count
+    tokens that they do not return, such as the end token.
     """
 
     backend: ClassVar[str] = "api"
@@ -56,7 +95,7 @@ class APIBasedLLM(LLM):
         self._lock = threading.Lock()
 
     def unready(self) -> UserError | None:
-        """What is missing for asking a server: the certificates to trust, a key, or the URL itself."""
+        """The error for missing certificates, URL or key; None if a request can be sent."""
         try:
             trusted(self.options.api_ca)
             for endpoint in self.endpoints:
@@ -67,7 +106,7 @@ class APIBasedLLM(LLM):
 
     def check(self, sampling: Sampling) -> None:
         if lack := self.unready():
-            warn_once(f"{lack}. Until then, only answers that the journal has can be had")
+            warn_once(f"{lack}. Until then, only answers in the journal are available")
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
         servers = sorted({(endpoint.server(), endpoint.model) for endpoint in self.endpoints})
@@ -97,7 +136,7 @@ class APIBasedLLM(LLM):
         return {"server": ", ".join(sorted({e.host() for e in self.endpoints})), "client": dict(machine())}
 
     def close(self) -> None:
-        """Ends requests that are under way in other threads, too: they raise AnswerError."""
+        """Close connections. Requests in other threads raise AnswerError."""
         with self._lock:
             session, self._session = self._session, None
         if session is not None:
@@ -118,7 +157,7 @@ class APIBasedLLM(LLM):
         )
 
     def body(self, messages: list[Message], sampling: Sampling) -> dict[str, Any]:
-        """The request, as JSON, without the model's name."""
+        """The body of the request, without the model's name."""
         body = {
             "messages": messages,
             "max_tokens": sampling.max_tokens,
@@ -132,7 +171,7 @@ class APIBasedLLM(LLM):
             "ignore_eos": sampling.ignore_eos or None,
             "logprobs": sampling.logprobs or None,
             "chat_template_kwargs": sampling.chat_template_kwargs or None,
-            # Our own server returns the exact figures.
+            # Our own server returns exact values.
             "top_logprobs": TOP if sampling.logprobs and not self.extra_body.get("specdec") else None,
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -151,4 +190,4 @@ def _baseline(settings: Mapping[str, Any], extra_body: Mapping[str, Any]) -> LLM
             raise unknown("key in api_baseline", str(key), known, key="api_baseline")
     if not isinstance(settings.get("model"), str):
         raise UserError("api_baseline must name the folder of a model under model", key="api_baseline")
-    return of_method("autoregressive")(**settings)
+    return engine_backend("autoregressive")(**settings)

@@ -1,4 +1,4 @@
-"""The servers that can answer: where they are, which key they want, which one to ask next."""
+"""Servers of the API back end: URLs, keys, and which one gets the next request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from ianvs_specdec.backends.api.secrets import parts_of_path, told_path
+from ianvs_specdec.backends.api.secrets import redacted_path, secret_segments
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.net import LOOPBACK
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FAILURES_TO_REST = 5
-"""Failures in a row after which an endpoint rests."""
-FIRST_REST, LONGEST_REST = 1.0, 60.0
+"""Consecutive failures after which an endpoint rests."""
+FIRST_REST, MAX_REST = 1.0, 60.0
+"""Seconds."""
 
 
 class EndpointOptions(Settings):
@@ -43,7 +44,7 @@ class EndpointOptions(Settings):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server as the settings name it. ``base_url`` is a URL or the name of an environment variable that holds it."""
+    """A configured server. ``base_url``: a URL or an environment variable with one."""
 
     base_url: str
     key_env: str
@@ -64,7 +65,7 @@ class Endpoint:
         return cls(given.base_url, given.key_env or key_env, given.model or model, given.weight, option)
 
     def url(self) -> str:
-        """Raises UserError if it is to come from an environment variable that is not set, or can be no server's."""
+        """Raises UserError for an unset environment variable or an invalid URL."""
         url = self.base_url if not self._from_environment else os.environ.get(self.base_url, "").strip()
         if "://" not in url:
             message = f"the environment variable {self.base_url} ({self.option}) holds no URL"
@@ -79,11 +80,9 @@ class Endpoint:
         return re.sub(r"/chat/completions/*(?=$|[?#])", "", url)
 
     def server(self) -> str:
-        """The URL as it may be shown and recorded: without user name, password and query, and of a path that the
-        environment holds only what is no secret.
-        """
+        """The URL for display and records: no user name, password or query; a path from the environment is redacted."""
         parts = urllib.parse.urlsplit(self.url())
-        path = told_path(parts.path.rstrip("/")) if self._from_environment else parts.path.rstrip("/")
+        path = redacted_path(parts.path.rstrip("/")) if self._from_environment else parts.path.rstrip("/")
         return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", ""))
 
     @property
@@ -94,7 +93,7 @@ class Endpoint:
         return urllib.parse.urlsplit(self.url()).hostname or ""
 
     def key(self) -> str:
-        """The key, "" where a server on this machine may do without. Raises UserError."""
+        """The key; may be "" for a server on this machine. Raises UserError."""
         key = os.environ.get(self.key_env, "").strip()
         if not key and not self.userinfo() and self.host() not in LOOPBACK:
             reason = f"the environment variable {self.key_env} (api_key_env) holds no API key"
@@ -105,12 +104,12 @@ class Endpoint:
         return key
 
     def target(self) -> str:
-        """Path and query of chat completions."""
+        """Request target of chat completions: path and query."""
         parts = urllib.parse.urlsplit(self.url())
         return f"{parts.path.rstrip('/')}/chat/completions{'?' if parts.query else ''}{parts.query}"
 
     def authorization(self) -> str:
-        """The header's value: the URL's user name and password where it has them, else the key; "" for neither."""
+        """Value of the header: user name and password of the URL, else the key; "" without both."""
         if pair := self.userinfo():
             return f"Basic {base64.b64encode(pair.encode()).decode()}"
         key = self.key()
@@ -120,23 +119,23 @@ class Endpoint:
         parts = urllib.parse.urlsplit(self.url())
         queried = [value for _, value in urllib.parse.parse_qsl(parts.query)]
         pair = self.userinfo()
-        told = [
+        known = [
             self.key(),
-            # Without a password, the name is one.
+            # Without a password, the user name is the secret.
             urllib.parse.unquote(parts.password or parts.username or ""),
             pair and base64.b64encode(pair.encode()).decode(),
             urllib.parse.unquote(parts.fragment),
         ]
-        path = [urllib.parse.unquote(part) for part in parts_of_path(parts.path)] if self._from_environment else []
-        return [secret for secret in (*told, *queried, *path) if secret]
+        path = [urllib.parse.unquote(part) for part in secret_segments(parts.path)] if self._from_environment else []
+        return [secret for secret in (*known, *queried, *path) if secret]
 
     def userinfo(self) -> str:
-        """User name and password of the URL, which replace the key; "" without them."""
+        """``user:password`` of the URL, which replaces the key; "" without."""
         return urllib.parse.unquote(urllib.parse.urlsplit(self.url()).netloc.rpartition("@")[0])
 
 
 def trusted(file: str | None) -> ssl.SSLContext | None:
-    """What trusts the certificates of a PEM file alone; None without a file. Raises UserError."""
+    """A context that trusts only the certificates in a PEM file; None without a file. Raises UserError."""
     if file is None:
         return None
     import ssl
@@ -150,7 +149,7 @@ def trusted(file: str | None) -> ssl.SSLContext | None:
 
 
 class _State:
-    """How an endpoint is doing."""
+    """Health and load of an endpoint."""
 
     def __init__(self) -> None:
         self.in_flight = self.served = self.failures = 0
@@ -159,19 +158,18 @@ class _State:
         self.rest = FIRST_REST
         self.refused, self.refused_until = "", float("-inf")
 
-    def well(self, now: float) -> bool:
-        """Whether it may be asked: after a rest only one request at a time, until one succeeds."""
+    def healthy(self, now: float) -> bool:
+        """Whether it may get a request: after a rest only one at a time, until one succeeds."""
         probed = self.failures >= FAILURES_TO_REST and self.in_flight > 0
         return max(self.busy_until, self.rests_until) <= now and not probed
 
 
 class Endpoints:
-    """Which endpoint to ask next: of those that are well the least busy one, by weight.
+    """Selects endpoints: the least loaded healthy one, by weight.
 
-    An endpoint that fails ``FAILURES_TO_REST`` times in a row rests for a second. Then one request is sent there, and
-    the endpoint rests for twice as long, up to a minute, unless that one succeeds. Where no other one is well, it is
-    asked nevertheless: pauses and budget of the requests then are what spares it. One that asked to be left alone for a
-    while is, and one that would answer no request (wrong key, no such model) not for a minute.
+    After ``FAILURES_TO_REST`` failures an endpoint rests for ``FIRST_REST`` seconds. Then it gets one request at a
+    time, and rests twice as long after each failure, up to ``MAX_REST``. If none is healthy, resting ones are used.
+    ``Retry-After`` is obeyed. One that would refuse any request (wrong key, no such model) rests for ``MAX_REST``.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
@@ -179,8 +177,9 @@ class Endpoints:
         self._lock = threading.Lock()
 
     def choose(self, now: float, but: Endpoint | None = None) -> tuple[Endpoint | None, float]:
-        """An endpoint, counted as busy until ``leave``, and now; or None, and the time to ask again, infinity where
-        all have refused. ``but`` is chosen only where no other one can be.
+        """Returns an endpoint, in use until ``leave``, and ``now``; or None and when to retry, infinity if all refuse.
+
+        ``but``: an endpoint to avoid if possible.
         """
         with self._lock:
             for state in self._states.values():
@@ -189,7 +188,7 @@ class Endpoints:
             free = {e: s for e, s in open_ones.items() if s.busy_until <= now}
             if not free:
                 return None, min((s.busy_until for s in open_ones.values()), default=float("inf"))
-            able = {e: s for e, s in free.items() if s.well(now)} or free
+            able = {e: s for e, s in free.items() if s.healthy(now)} or free
             chosen = min(able, key=lambda e: (e == but, able[e].in_flight / e.weight, (able[e].served + 1) / e.weight))
             state = able[chosen]
             state.in_flight += 1
@@ -197,21 +196,19 @@ class Endpoints:
             return chosen, now
 
     def other_than(self, endpoint: Endpoint, now: float) -> bool:
-        """Whether another endpoint could be asked right away."""
+        """Whether another endpoint is healthy now."""
         with self._lock:
             others = [state for other, state in self._states.items() if other != endpoint and not state.refused]
-            return any(state.well(now) for state in others)
+            return any(state.healthy(now) for state in others)
 
     def leave(self, endpoint: Endpoint, now: float) -> None:
-        """A request has ended, after ``succeeded`` or ``failed`` where it was either. Now the endpoint rests if it has
-        to.
-        """
+        """End a request, after ``succeeded`` or ``failed``. A failing endpoint begins to rest."""
         with self._lock:
             state = self._states[endpoint]
             state.in_flight -= 1
             if state.failures >= FAILURES_TO_REST and state.rests_until <= now:
                 state.rests_until = now + state.rest
-                state.rest = min(LONGEST_REST, 2 * state.rest)
+                state.rest = min(MAX_REST, 2 * state.rest)
 
     def succeeded(self, endpoint: Endpoint) -> None:
         with self._lock:
@@ -220,7 +217,7 @@ class Endpoints:
             state.rest, state.rests_until = FIRST_REST, float("-inf")
 
     def has_answered(self, endpoint: Endpoint) -> bool:
-        """Whether it has ever answered a request as it should."""
+        """Whether it has ever answered a request."""
         with self._lock:
             return self._states[endpoint].answered
 
@@ -234,23 +231,23 @@ class Endpoints:
                 )
 
     def busy(self, endpoint: Endpoint, until: float) -> None:
-        """The server asked to be left alone until then."""
+        """The server requested no requests until then."""
         with self._lock:
             state = self._states[endpoint]
             state.busy_until = max(state.busy_until, until)
 
     def refused(self, endpoint: Endpoint, reason: str) -> bool:
-        """The endpoint would answer no request; whether any other would."""
+        """The endpoint would refuse any request. Returns whether another one is left."""
         with self._lock:
             first = not self._states[endpoint].refused
             self._states[endpoint].refused = reason
-            self._states[endpoint].refused_until = time.perf_counter() + LONGEST_REST
+            self._states[endpoint].refused_until = time.perf_counter() + MAX_REST
             others = any(not state.refused for state in self._states.values())
         if first and others:
-            log.warning("%s is not asked any more for %g s: %s", endpoint.server(), LONGEST_REST, reason)
+            log.warning("%s is not asked any more for %g s: %s", endpoint.server(), MAX_REST, reason)
         return others
 
     def reasons(self) -> str:
-        """Why no endpoint is left."""
+        """Why endpoints are not used."""
         with self._lock:
             return "; ".join(f"{e.server()}: {s.refused}" for e, s in self._states.items() if s.refused)

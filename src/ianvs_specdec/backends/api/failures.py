@@ -1,4 +1,4 @@
-"""What can go wrong with one attempt to have a request answered, in a word, in a sentence, and what follows from it."""
+"""Failures of attempts: their kind, message, and whether to retry."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from ianvs_specdec.net.sockets import DeadlineError, InterruptedRequest
 RETRIED_STATUS = frozenset({408, 409, 425, 429})
 ENDPOINT_STATUS = frozenset({401, 402, 403, 404, 405, 407})
 NO_STREAM = "no stream"
-LONGEST_REASON = 400
-LONGEST_BODY = 1 << 16
-LONGEST_WAIT = 86_400.0
-"""Seconds that a server may ask to be left alone: a day, after which quotas begin anew."""
+MAX_REASON = 400
+MAX_BODY = 1 << 16
+MAX_WAIT = 86_400.0
+"""Seconds of ``Retry-After``: a day, after which quotas are renewed."""
 
 
 class RetryOutlook(Enum):
-    """What a failed attempt says about the next one."""
+    """What a failed attempt means for the next one."""
 
-    PASSING = "another attempt may succeed"
-    BUSY = "another attempt may succeed; the server is well, but asked for too much"
+    TEMPORARY = "another attempt may succeed"
+    BUSY = "another attempt may succeed; the server is healthy, but overloaded"
     REQUEST = "no server would answer this request"
     ENDPOINT = "this server would answer no request"
     OVER = "there is no time for another attempt, or the request was cancelled"
 
 
 class AttemptError(Exception):
-    """One attempt failed. ``kind`` is a word or two for statistics, ``wait`` what the server asked for, in seconds."""
+    """A failed attempt. ``kind``: its name in statistics; ``wait``: the server's ``Retry-After``, in seconds."""
 
     def __init__(
-        self, kind: str, reason: str, outlook: RetryOutlook = RetryOutlook.PASSING, wait: float | None = None
+        self, kind: str, reason: str, outlook: RetryOutlook = RetryOutlook.TEMPORARY, wait: float | None = None
     ) -> None:
         super().__init__(reason)
         self.kind, self.outlook, self.wait = kind, outlook, wait
 
 
 def of_exception(error: Exception) -> AttemptError:
-    """The failure that an exception of the connection means."""
+    """The failure for an exception of the connection."""
     if isinstance(error, DeadlineError):
         return AttemptError(
             "deadline", "the deadline (api_deadline) passed before the answer was whole", RetryOutlook.OVER
@@ -62,14 +62,14 @@ def of_exception(error: Exception) -> AttemptError:
         reason = f"its certificate is not trusted: {error.verify_message} ({hint})"
         return AttemptError("certificate", reason, RetryOutlook.ENDPOINT)
     if isinstance(error, ImplausibleNumber):
-        return AttemptError(ImplausibleNumber.KIND, f"it tells what cannot be true: {error}")
+        return AttemptError(ImplausibleNumber.KIND, f"it reports an impossible value: {error}")
     if isinstance(error, ProtocolError):
         return AttemptError("broken stream", str(error))
     return AttemptError("connection", str(getattr(error, "strerror", None) or error) or type(error).__name__)
 
 
 def of_status(status: int, headers: Mapping[str, str], body: bytes) -> AttemptError:
-    """The failure that a response other than 200 means."""
+    """The failure for a response other than 200."""
     if 300 <= status < 400:
         reason = f"status {status}: it redirects to {headers.get('location', 'nowhere')}; use that URL (api_base_url)"
         return AttemptError(f"status {status}", reason, RetryOutlook.ENDPOINT)
@@ -78,12 +78,12 @@ def of_status(status: int, headers: Mapping[str, str], body: bytes) -> AttemptEr
 
 
 def of_event(error: Any) -> AttemptError:
-    """The failure that an ``error`` in the middle of a stream means."""
+    """The failure for an ``error`` event of a stream."""
     message, code = _message({"error": error})
     status = error.get("status") or error.get("code") if isinstance(error, Mapping) else None
     if isinstance(status, int) and 400 <= status < 600:
         return _of_code(status, message, code, None)
-    return AttemptError("server error", f"the server broke off: {message}")
+    return AttemptError("server error", f"the server aborted: {message}")
 
 
 def _of_code(status: int, message: str, code: str, wait: float | None) -> AttemptError:
@@ -94,7 +94,7 @@ def _of_code(status: int, message: str, code: str, wait: float | None) -> Attemp
         return AttemptError("rate limit", reason, RetryOutlook.BUSY, wait)
     kind = f"status {status}"
     if status >= 500 or status in RETRIED_STATUS:
-        return AttemptError(kind, reason, RetryOutlook.PASSING, wait)
+        return AttemptError(kind, reason, RetryOutlook.TEMPORARY, wait)
     if status in ENDPOINT_STATUS:
         return AttemptError(kind, reason, RetryOutlook.ENDPOINT)
     if code == "context_length_exceeded" or re.search(r"context (length|size|window)", message):
@@ -104,7 +104,7 @@ def _of_code(status: int, message: str, code: str, wait: float | None) -> Attemp
 
 
 def message_of(body: bytes, content_type: str) -> tuple[str, str]:
-    """What the body of a refusal says, and its code, both "" where there is none."""
+    """Message and code in the body of an error response, "" if absent."""
     text = body.decode("utf-8", "replace")
     try:
         return _message(json.loads(text))
@@ -117,7 +117,7 @@ def message_of(body: bytes, content_type: str) -> tuple[str, str]:
 
 
 def _title(page: str) -> str:
-    """The title of an HTML page, "" without one. Found in one pass, whatever the page holds."""
+    """The title of an HTML page, "" without one, in linear time."""
     _, _, rest = re.sub("(?i)<(/?)title", r"<\1title", page).partition("<title")
     title, end, _ = rest.partition(">")[2].partition("</title")
     return title if end else ""
@@ -132,15 +132,13 @@ def _message(content: Any) -> tuple[str, str]:
 
 
 def shortened(text: str) -> str:
-    """In one line of bounded length that may be shown. To be applied when nothing secret is left in the text."""
+    """The text as one line of bounded length. Redact secrets first."""
     line = visible(" ".join(text.split()))
-    return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]}..."
+    return line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]}..."
 
 
 def _wait(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the server asks to wait (``Retry-After``: seconds or a date); None where it asks for none, or for
-    ever.
-    """
+    """Seconds of ``Retry-After`` (seconds or a date); None if absent, invalid or too long."""
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value or "nan")
@@ -149,4 +147,4 @@ def _wait(headers: Mapping[str, str]) -> float | None:
             seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
         except (ValueError, OverflowError, TypeError, OSError, IndexError):
             return None
-    return max(0.0, seconds) if seconds <= LONGEST_WAIT else None
+    return max(0.0, seconds) if seconds <= MAX_WAIT else None

@@ -1,4 +1,4 @@
-"""llama.cpp in this process: GGUF files, or Hugging Face folders exported to one."""
+"""Back end ``llamacpp``: llama.cpp in this process, with GGUF files or exported Hugging Face folders."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from ianvs_specdec import lengths
-from ianvs_specdec.backends.answering import chat_of
 from ianvs_specdec.backends.base import Threads, Truncate
-from ianvs_specdec.backends.prompts import Chat, check_model, model_digest, model_folder
+from ianvs_specdec.backends.prompts import Chat, check_model, load_chat, model_digest, model_folder
 from ianvs_specdec.backends.specdec import EngineLLM
-from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.errors import UserError, optional_import
 from ianvs_specdec.common.settings import Count, Settings
 from ianvs_specdec.drafters.options import Acceptance
-from ianvs_specdec.models.gguf.cached import gguf_of, user_cache
-from ianvs_specdec.models.gguf.gguf import export_gguf
+from ianvs_specdec.models.gguf.cache import gguf_of, user_cache
+from ianvs_specdec.models.gguf.exporting import export_gguf
 from ianvs_specdec.records.identity import FileDigests, machine, usable_processors, version
 
 EXPORT_VERSION = 2
-"""Part of the name of an exported file, so that a file of an earlier exporter is not taken for one of this."""
+"""Part of the name of exported files: earlier versions are not reused."""
 
 
 class LlamaCppOptions(Settings):
@@ -36,17 +35,16 @@ class LlamaCppOptions(Settings):
 
 
 class LlamaCppLLM(EngineLLM):
-    """A model run by llama.cpp, decoded by our loop.
+    """A model run by llama.cpp under our decoding loop.
 
-    ``model`` is a ``.gguf`` file, or a Hugging Face folder or name, which is exported to a file in the job's folder,
-    once. Times count from the call, as everywhere.
+    ``model``: a GGUF file, or a Hugging Face folder or name, which is exported once into the job's folder.
     """
 
     backend: ClassVar[str] = "llamacpp"
     method = "prompt_lookup"
-    # Its cache has room for one sequence.
+    # Its cache holds one sequence.
     concurrent: ClassVar[bool] = False
-    # Whether the model is there is checked here: a file is one, too.
+    # The constructor checks the model: it may be a file.
     local: ClassVar[bool] = False
 
     Options: ClassVar[type[Settings]] = LlamaCppOptions
@@ -63,7 +61,7 @@ class LlamaCppLLM(EngineLLM):
 
     @classmethod
     def check_encode(cls) -> None:
-        # Our loop decodes, but llama.cpp does not show its hidden states.
+        # llama.cpp does not return hidden states.
         super(EngineLLM, cls).check_encode()
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
@@ -79,10 +77,10 @@ class LlamaCppLLM(EngineLLM):
         }
 
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
-        """The same model in llama.cpp, autoregressive: another engine's weights and arithmetic are not these."""
+        """The same model in llama.cpp without drafts: other engines round differently."""
         return {**self.identity(digests), "prompt_lookup": 0}
 
-    @packages()
+    @optional_import()
     def _load(self) -> None:
         from ianvs_specdec.backends.llamacpp.model import GgufTokenizer, LlamaCppModel, binding
 
@@ -100,16 +98,16 @@ class LlamaCppLLM(EngineLLM):
             tokenizer = GgufTokenizer(model)
             self._chat, self._eos_ids = Chat(tokenizer, model.window, model.vocabulary), tokenizer.ends
         else:
-            # The folder's own, so that prompts are those of every other back end to the last token.
-            self._chat, ends = chat_of(model_folder(self.model), self.model, model.window)
+            # The folder's own tokenizer: the same prompts as with other back ends.
+            self._chat, ends = load_chat(model_folder(self.model), self.model, model.window)
             self._eos_ids = frozenset(ends)
         self._model = self._target = model
         self._drafter = drafters.create(self.method, {})
-        self._serve(Engine(model, self._length, at_once=1))
+        self._serve(Engine(model, self._length, max_batch_size=1))
         self._warm_up()
 
     def _exported(self) -> Path:
-        """The GGUF file of the model folder, written unless it is there. Its name says what is in it."""
+        """The GGUF file of the model folder, exported if it is missing. Its name identifies its contents."""
         folder = model_folder(self.model)
         result = os.environ.get("RESULT_SAVED_URL")
         place = (Path(result).absolute().parent if result else user_cache()) / "gguf"
@@ -124,7 +122,7 @@ class LlamaCppLLM(EngineLLM):
         return path
 
     def memory(self) -> int | None:
-        return int(self._model.held_bytes) if self._model is not None else None
+        return int(self._model.library_bytes) if self._model is not None else None
 
     def hardware(self) -> Mapping[str, Any]:
         return {
@@ -139,7 +137,6 @@ class LlamaCppLLM(EngineLLM):
 
     def _release(self) -> None:
         target = self._target
-        # First the engine that computes with it.
         super()._release()
         if target is not None:
             target.close()

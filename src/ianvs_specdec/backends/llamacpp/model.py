@@ -1,7 +1,6 @@
-"""A GGUF file in llama.cpp: its vocabulary as a tokenizer, and its forward passes as a target of our decoding loop.
+"""A GGUF file in llama.cpp, as a tokenizer and as a target of our decoding loop.
 
-llama.cpp computes logits and keeps the cache; drafting, acceptance, sampling and stopping are those of every other
-model (``decoding.decode``), so that what is measured and guaranteed for them holds here too.
+llama.cpp computes logits and has the cache; drafting, acceptance, sampling and stopping are our engine's.
 """
 
 from __future__ import annotations
@@ -18,37 +17,37 @@ import torch
 from tokenizers import AddedToken
 from torch import Tensor
 
-from ianvs_specdec.common.errors import UserError, install
+from ianvs_specdec.common.errors import UserError, install_command
 from ianvs_specdec.engine import Output
-from ianvs_specdec.engine.contracts import Piece, Prompt
+from ianvs_specdec.engine.contracts import PromptChunk, StepInput
 from ianvs_specdec.engine.rounding import NEAR_TIE, NEAR_TIE_INT8
 
 BATCH = 512
-"""Tokens that one call computes at most; a longer prompt takes several."""
+"""Maximum tokens of a call."""
 _ERROR = 4
 _ALL_F32 = 0
 _complaints: list[str] = []
-_kept: list[Any] = []  # llama.cpp calls it as long as the process lives
+_kept: list[Any] = []  # llama.cpp calls it until the process ends
 
 
 @functools.cache
 def binding() -> Any:
-    """The module ``llama_cpp``, its messages kept for our own errors. Raises UserError where it is missing."""
+    """The module ``llama_cpp``, whose log is captured for error messages. Raises UserError if it is missing."""
     try:
         import llama_cpp
     except ImportError as error:
         raise UserError(
-            f"back end llamacpp needs the package llama-cpp-python: {install('llamacpp')}", key="backend"
+            f"back end llamacpp needs the package llama-cpp-python: {install_command('llamacpp')}", key="backend"
         ) from error
     except (OSError, RuntimeError) as error:
-        # The package loads its compiled library when it is imported.
+        # The import loads the compiled library.
         raise UserError(f"llama-cpp-python is installed but does not start: {error}", key="backend") from error
 
     def listen(level: int, text: bytes, _: Any) -> None:
         if level == _ERROR:
             _complaints.append(text.decode("utf-8", "replace").strip())
 
-    # As vLLM's, its kernels use AMX without asking Linux for it, which ends a process that has not.
+    # Its kernels use AMX without requesting it from Linux, which kills the process.
     getattr(torch.cpu, "_init_amx", bool)()
     _kept.append(llama_cpp.llama_log_callback(listen))
     llama_cpp.llama_log_set(_kept[0], ctypes.c_void_p(0))
@@ -57,12 +56,10 @@ def binding() -> Any:
 
 
 class LlamaCppModel:
-    """A loaded GGUF file with the cache of one sequence: a ``decoding.Target`` whose trees are chains, and which has
-    one sequence open at a time.
+    """A loaded GGUF file: a ``contracts.Target`` for chains, with one open sequence at a time.
 
-    ``n_ctx`` is the number of positions that the cache has room for (None: what the model was trained for, at most
-    ``default_n_ctx``). The cache is float32 where all weights are, else float16. Raises UserError for files that
-    llama.cpp cannot load.
+    ``n_ctx``: positions of the cache; None = the model's training length, at most ``default_n_ctx``. The cache is
+    float32 if all weights are, else float16. Raises UserError for files that llama.cpp cannot load.
     """
 
     kind = "llama.cpp"
@@ -76,7 +73,7 @@ class LlamaCppModel:
         _complaints.clear()
         settings = self._c.llama_model_default_params()
         settings.n_gpu_layers = gpu_layers
-        # It refuses weights that are not finite.
+        # Reject weights that are not finite.
         settings.check_tensors = True
         self._model = self._c.llama_model_load_from_file(str(path).encode(), settings)
         if not self._model:
@@ -108,7 +105,7 @@ class LlamaCppModel:
             self._batch.seq_id[i][0] = 0
         self.vocabulary = int(self._c.llama_vocab_n_tokens(self.vocab))
         self._sequence: LlamaCppSequence | None = None
-        # It rounds activations to 8 bits where weights have few, and keeps keys and values in float16.
+        # With quantized weights, activations have 8 bits; keys and values are float16.
         self.near_tie = NEAR_TIE[torch.float32] if exact else NEAR_TIE_INT8
 
     @property
@@ -116,8 +113,8 @@ class LlamaCppModel:
         return int(self._c.llama_model_n_layer(self._model))
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes of the weights and of the cache, which has room for the whole window from the start."""
+    def library_bytes(self) -> int:
+        """Bytes of the weights and of the preallocated cache."""
         positions = int(self._c.llama_n_ctx(self._context))
         return int(self._c.llama_model_size(self._model)) + self.memory(positions)
 
@@ -133,12 +130,12 @@ class LlamaCppModel:
         return positions * self.layers * key_heads * position * self._cache_value_bytes
 
     def instructions(self) -> str:
-        """What llama.cpp was compiled to use of the processor, in its words."""
-        told = self._c.llama_print_system_info().decode("utf-8", "replace")
-        return " ".join(dict.fromkeys(re.findall(r"(\w+) = 1\b", told)))
+        """The instruction sets that llama.cpp was compiled for, in its words."""
+        info = self._c.llama_print_system_info().decode("utf-8", "replace")
+        return " ".join(dict.fromkeys(re.findall(r"(\w+) = 1\b", info)))
 
     def metadata(self) -> dict[str, str]:
-        """The file's own keys and values; lists are left out by llama.cpp."""
+        """The file's metadata, without lists."""
         buffer = ctypes.create_string_buffer(1 << 16)
 
         def text(function: Any, i: int) -> str:
@@ -150,16 +147,14 @@ class LlamaCppModel:
             for i in range(self._c.llama_model_meta_count(self._model))
         }
 
-    # the target of a decoding loop
-
     @property
     def embedding(self) -> Tensor:
-        raise NotImplementedError("llama.cpp does not show its embeddings")
+        raise NotImplementedError("llama.cpp does not expose its embeddings")
 
     def unembed(self, hidden: Tensor) -> Tensor:
-        raise NotImplementedError("llama.cpp computes no logits of foreign hidden states")
+        raise NotImplementedError("llama.cpp does not compute logits of given hidden states")
 
-    def warm(self, tokens: int) -> None:
+    def warm_up(self, tokens: int) -> None:
         pass  # llama.cpp compiles nothing while it runs
 
     @property
@@ -168,16 +163,16 @@ class LlamaCppModel:
 
     def open(self, features: Sequence[int] = ()) -> LlamaCppSequence:
         if features:
-            raise NotImplementedError("llama.cpp does not show its hidden states")
+            raise NotImplementedError("llama.cpp does not expose its hidden states")
         if self._sequence is not None:
-            raise RuntimeError("llama.cpp's cache has room for one sequence: close the one before")
+            raise RuntimeError("llama.cpp's cache holds one sequence: close the previous one")
         self._c.llama_memory_clear(self._memory, False)
         self._sequence = LlamaCppSequence(self)
         return self._sequence
 
-    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+    def step(self, parts: Sequence[tuple[Any, StepInput]]) -> list[Output]:
         ((sequence, piece),) = parts
-        if not isinstance(piece, Prompt):
+        if not isinstance(piece, PromptChunk):
             if not piece.is_chain:
                 raise ValueError("llama.cpp's cache of one sequence verifies chains only")
             self._forward(piece.tokens, sequence.length, last_only=False)
@@ -187,11 +182,11 @@ class LlamaCppModel:
         return [Output(self._logits(1) if piece.last else torch.empty(0, self.vocabulary))]
 
     def keep(self, positions: int) -> None:
-        """Drop keys and values from there on."""
+        """Drop keys and values after ``positions``."""
         self._c.llama_memory_seq_rm(self._memory, 0, positions, -1)
 
     def free(self) -> None:
-        """The sequence is closed; another may be opened."""
+        """Called as the sequence is closed."""
         self._sequence = None
 
     def _forward(self, tokens: Sequence[int], start: int, *, last_only: bool) -> None:
@@ -212,7 +207,7 @@ class LlamaCppModel:
         return torch.from_numpy(np.ctypeslib.as_array(found, shape=(rows, self.vocabulary)).copy())
 
     def close(self) -> None:
-        """Free everything. Nothing else may be called afterwards."""
+        """Free everything. The model cannot be used afterwards."""
         self._fields.clear()
         self._c.llama_batch_free(self._batch)
         self._c.llama_free(self._context)
@@ -220,11 +215,11 @@ class LlamaCppModel:
 
 
 class LlamaCppSequence:
-    """Implements ``contracts.SequenceState``; ``length`` tokens of it are kept."""
+    """Implements ``contracts.SequenceState``; ``length``: cached tokens."""
 
     def __init__(self, model: LlamaCppModel) -> None:
         self._model: LlamaCppModel | None = model
-        self.reach = model.window
+        self.position_limit = model.window
         self.length = 0
 
     def commit(self, path: Sequence[int]) -> None:
@@ -245,13 +240,11 @@ class LlamaCppSequence:
 
 
 def _complaint() -> str:
-    return "; ".join(dict.fromkeys(line for line in _complaints if line)) or "it does not say why"
+    return "; ".join(dict.fromkeys(line for line in _complaints if line)) or "no reason given"
 
 
 class GgufTokenizer:
-    """The vocabulary and chat template of a GGUF file, with those methods of a transformers tokenizer that
-    ``prompts.Chat`` asks for.
-    """
+    """Vocabulary and chat template of a GGUF file, with the tokenizer interface that ``prompts.Chat`` needs."""
 
     def __init__(self, model: LlamaCppModel) -> None:
         self._c, self._vocab = binding(), model.vocab

@@ -1,4 +1,4 @@
-"""The published packages eagle-llm and lade as back ends: unpatched, each in its own process and environment."""
+"""Back ends ``eagle-llm`` and ``lade``: the published packages, each in its own process and environment."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pydantic import Field
 
 from ianvs_specdec.backends.base import DType, Threads, Truncate
 from ianvs_specdec.backends.local import instructions
-from ianvs_specdec.backends.official.layout import check_head, check_model, old_head, old_model
-from ianvs_specdec.backends.process import WorkerProcess, environment, missing, probe, python_of
+from ianvs_specdec.backends.official.layout import check_head, check_model, convert_head, convert_model
+from ianvs_specdec.backends.process import WorkerProcess, environment
 from ianvs_specdec.backends.prompts import model_digest, model_folder
-from ianvs_specdec.backends.specdec import of_method
-from ianvs_specdec.backends.untrusted import MOST_DRAFTED, MOST_TOKENS, listed, whole
+from ianvs_specdec.backends.specdec import engine_backend
+from ianvs_specdec.backends.untrusted import MAX_DRAFT_TOKENS, MAX_TOKENS, bounded_int, bounded_list
 from ianvs_specdec.backends.worker_model import WorkerLLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Count, Settings, Text
@@ -26,21 +26,19 @@ from ianvs_specdec.records.identity import FileDigests
 WORKER = Path(__file__).with_name("worker.py")
 PYTHON = "the Python that has the package: a path, a program, or an environment variable that holds one"
 CHAIN = 5
-"""Drafts of a chain where no depth is given: the longest path of the package's own tree."""
+"""Default drafts of a chain: the longest path of the package's tree."""
 TREE_NODES = 25
-"""Drafts of the package's own tree."""
-EAGLE_MOST = 1024
-"""New tokens after which ``ea_generate`` of eagle-llm 1.2.1 ends, whatever is asked for."""
-EAGLE_WINDOW = 1960
-"""Tokens, those of the prompt included, after which it ends."""
+"""Drafts of the package's tree."""
+EAGLE_MAX_TOKENS, EAGLE_WINDOW = 1024, 1960
+"""Limits of ``ea_generate`` of eagle-llm 1.2.1: new tokens, and with the prompt."""
 LLAMA_WINDOW = 2048
-"""The window of a Llama whose configuration states none."""
+"""Default of Llama configurations."""
 
 
 class PublishedOptions(Settings):
-    """What the back ends of published packages have."""
+    """Options of both back ends."""
 
-    dtype: DType = Field("auto", description="the type of the weights; auto = the one that they are stored in")
+    dtype: DType = Field("auto", description="the type of the weights; auto = as stored")
     device: Literal["auto", "cpu"] = Field("auto", description="the packages run on a CPU here")
     threads: Threads | None = None
     truncate_prompts: Truncate = False
@@ -62,15 +60,14 @@ class LadeOptions(PublishedOptions):
 
 
 def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[Step]:
-    """The verification steps of an answer, of what ``worker`` says was drafted.
+    """See ``WorkerLLM.steps``; ``drafts`` as in ``worker``.
 
-    Each step decides the drafts that it accepts and one token more. What a pass over the prompt decided alone is not
-    among them. Steps that decided nothing of what was kept are left out. Raises ValueError, TypeError or KeyError for
-    drafts that cannot be.
+    A step yields its accepted drafts and one token more. Tokens from passes over the prompt are not of a step, and
+    steps that yield nothing of the output are omitted.
     """
-    steps, left = [], sum(kept) - whole(drafts["prefills"], "prefills", sum(received))
-    for told in listed(drafts["steps"], "steps", MOST_TOKENS):
-        drafted, accepted, verified = (whole(count, "a step's count", MOST_DRAFTED) for count in told)
+    steps, left = [], sum(kept) - bounded_int(drafts["prefills"], "prefills", sum(received))
+    for counts in bounded_list(drafts["steps"], "steps", MAX_TOKENS):
+        drafted, accepted, verified = (bounded_int(count, "a step's count", MAX_DRAFT_TOKENS) for count in counts)
         emitted = min(accepted + 1, left)
         if emitted > 0:
             steps.append(Step(drafted, accepted, emitted, verified))
@@ -79,54 +76,29 @@ def steps_of(received: Sequence[int], kept: Sequence[int], drafts: Any) -> list[
 
 
 class PublishedLLM(WorkerLLM):
-    """A Llama model decoded by a published package, greedy, on a CPU, one request at a time.
+    """A Llama model decoded by a published package: greedy, on a CPU, one request at a time.
 
-    Nothing of ours has to be installed in the Python that has the package.
-
-    The trace's steps are the package's own. Lossless and Speedup compare with autoregressive decoding by our engine.
+    The baseline is autoregressive decoding by our engine.
     """
 
     local: ClassVar[bool] = True
     steps = staticmethod(steps_of)
     method: ClassVar[str]
-    """How the package decodes, as recorded with each answer."""
-
-    python_option: ClassVar[str]
-    """The option that names the package's Python."""
-
-    def __init__(self, model: str, **options: Any) -> None:
-        super().__init__(model, **options)
-        self._found: dict[str, str] | None = None
+    """The decoding method, as recorded with each answer."""
 
     @abstractmethod
     def _settings(self) -> dict[str, Any]:
-        """What a request asks of the package, as ``worker`` describes it."""
+        """The ``settings`` of a request, see ``worker``."""
 
-    def command(self) -> list[str]:
-        """The worker's command line. Raises UserError where the option means no Python."""
-        return [
-            python_of(getattr(self.options, self.python_option), self.python_option, self.backend),
-            str(WORKER),
-            self.backend,
-        ]
-
-    def versions(self) -> dict[str, str]:
-        """The versions of the package and of what it computes with. Raises UserError where it is missing."""
-        if self._found is None:
-            command = self.command()
-            found = probe(command, self.python_option, self.backend)
-            for package in (self.backend, "transformers", "torch"):
-                if found.get(package) is None:
-                    raise missing(command[0], self.python_option, package, package)
-            self._found = found
-        return self._found
+    def _script(self) -> list[str]:
+        return [str(WORKER), self.backend]
 
     def check(self, sampling: Sampling) -> None:
         for key, wrong, what in (
             ("temperature", not sampling.greedy, "is run greedy: use temperature 0"),
             ("repetition_penalty", sampling.repetition_penalty != 1, "has no repetition penalty: use 1"),
-            ("min_tokens", sampling.min_tokens or sampling.ignore_eos, "knows no min_tokens and no ignore_eos"),
-            ("logprobs", sampling.logprobs, "does not tell how sure the model was: leave logprobs out"),
+            ("min_tokens", sampling.min_tokens or sampling.ignore_eos, "does not support min_tokens and ignore_eos"),
+            ("logprobs", sampling.logprobs, "returns no log-probabilities: leave logprobs out"),
         ):
             if wrong:
                 raise UserError(f"the back end {self.backend} {what}", key=key)
@@ -135,7 +107,7 @@ class PublishedLLM(WorkerLLM):
             self.versions()
 
     def _check_files(self) -> None:
-        """Raise UserError for a model that the package cannot run."""
+        """Raise UserError for a model that the package does not support."""
         check_model(model_folder(self.model))
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
@@ -150,19 +122,15 @@ class PublishedLLM(WorkerLLM):
         }
 
     def baseline_identity(self, digests: FileDigests) -> dict[str, Any] | None:
-        options: dict[str, Any] = {
-            "dtype": self.options.dtype,
-            "device": self.options.device,
-            "threads": self.options.threads,
-        }
-        return of_method("autoregressive")(self.model, **options).identity(digests)
+        options: dict[str, Any] = {name: getattr(self.options, name) for name in ("dtype", "device", "threads")}
+        return engine_backend("autoregressive")(self.model, **options).identity(digests)
 
     def _start(self, folder: Path) -> WorkerProcess:
         self.versions()
-        # The package has read the folders when it is ready.
+        # The package has read the folders once it is ready.
         with tempfile.TemporaryDirectory(prefix=f"specdec-{self.backend}-") as made:
             arguments = {
-                "model": str(old_model(folder, Path(made) / "model", self._eos_ids)),
+                "model": str(convert_model(folder, Path(made) / "model", self._eos_ids)),
                 "dtype": self.options.dtype,
                 "threads": self.options.threads,
                 **self._parts(Path(made)),
@@ -170,7 +138,7 @@ class PublishedLLM(WorkerLLM):
             return WorkerProcess(self.backend, self.command(), arguments, environment(self.options.threads))
 
     def _parts(self, folder: Path) -> dict[str, str]:
-        """Further folders that the package reads, made below ``folder``."""
+        """Other folders for the package, created in ``folder``."""
         return {}
 
     def _window(self, worker: WorkerProcess) -> int:
@@ -181,10 +149,10 @@ class PublishedLLM(WorkerLLM):
         return {"max_tokens": most, "stop_token_ids": self._eos_ids, "settings": self._settings()}
 
     def hardware(self) -> Mapping[str, Any]:
-        # In the words of our engine: times are compared where these are the same. The versions are in ``identity``.
+        # With the keys of our engine: only times on the same hardware are compared.
         threads = {} if self._worker is not None else {"threads": self.options.threads}
-        told = {**threads, **self._told("threads", "instructions")}
-        return {**super().hardware(), "device": "cpu", **instructions(), **told}
+        reported = self._reported("threads", "instructions")
+        return {**super().hardware(), "device": "cpu", **instructions(), **threads, **reported}
 
 
 class EagleLlmLLM(PublishedLLM):
@@ -192,7 +160,9 @@ class EagleLlmLLM(PublishedLLM):
 
     backend: ClassVar[str] = "eagle-llm"
     method: ClassVar[str] = "eagle"
+    package: ClassVar[str] = "eagle-llm"
     python_option: ClassVar[str] = "eagle_python"
+    required: ClassVar[tuple[str, ...]] = ("eagle-llm", "transformers", "torch")
 
     Options: ClassVar[type[Settings]] = EagleLlmOptions
 
@@ -201,8 +171,8 @@ class EagleLlmLLM(PublishedLLM):
         return {"tree": self.options.tree, **chain}
 
     def check(self, sampling: Sampling) -> None:
-        if sampling.max_tokens > EAGLE_MOST:
-            reason = f"eagle-llm ends an answer after {EAGLE_MOST} tokens: set max_tokens to at most that"
+        if sampling.max_tokens > EAGLE_MAX_TOKENS:
+            reason = f"eagle-llm ends an answer after {EAGLE_MAX_TOKENS} tokens: set max_tokens to at most that"
             raise UserError(reason, key="max_tokens")
         super().check(sampling)
 
@@ -214,10 +184,10 @@ class EagleLlmLLM(PublishedLLM):
         return {**super().identity(digests), "head": digests.folder(model_folder(self.options.head, key="head"))}
 
     def _parts(self, folder: Path) -> dict[str, str]:
-        return {"head": str(old_head(model_folder(self.options.head, key="head"), folder / "head"))}
+        return {"head": str(convert_head(model_folder(self.options.head, key="head"), folder / "head"))}
 
     def _window(self, worker: WorkerProcess) -> int:
-        # Its cache is as long as the model's window, and a step puts a whole tree behind the context.
+        # Its cache is as long as the model's window, and must hold a whole tree after the context.
         return min(super()._window(worker) - self._settings().get("depth", TREE_NODES) - 1, EAGLE_WINDOW)
 
 
@@ -226,7 +196,9 @@ class LadeLLM(PublishedLLM):
 
     backend: ClassVar[str] = "lade"
     method: ClassVar[str] = "lookahead"
+    package: ClassVar[str] = "lade"
     python_option: ClassVar[str] = "lade_python"
+    required: ClassVar[tuple[str, ...]] = ("lade", "transformers", "torch")
 
     Options: ClassVar[type[Settings]] = LadeOptions
 

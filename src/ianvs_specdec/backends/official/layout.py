@@ -1,7 +1,6 @@
-"""Model folders in the layout that the packages' transformers of 2023 and 2024 read.
+"""Conversion of model folders for the packages' transformers versions of 2023 and 2024.
 
-Weights and tokenizer stay the same files; ``config.json`` is written in the old keys, a head is stored as the
-``pytorch_model.bin`` that eagle-llm opens.
+Weights and tokenizer are linked; ``config.json`` gets the old keys, and a head becomes ``pytorch_model.bin``.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from typing import Any
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.eagle.layout import FILES, WHAT, is_eagle3
 from ianvs_specdec.drafters.tensors import find, read_shapes, read_tensors
-from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.json_files import read_object
 from ianvs_specdec.models.rotary import rotary
 
 COPIED = ("*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tokenizer.model")
 
 
 def check_model(model: Path) -> dict[str, Any]:
-    """The configuration of ``model`` in the old keys. Raises ``UserError`` for a model that the packages cannot run."""
+    """The configuration of ``model`` with the old keys. Raises UserError for one that the packages do not support."""
     config = _config(model, "model")
     if config.get("model_type") != "llama":
         reason = f"{model}: eagle-llm and lade run Llama only, this is {config.get('model_type')!r}"
@@ -30,8 +29,8 @@ def check_model(model: Path) -> dict[str, Any]:
     return config
 
 
-def old_model(model: Path, folder: Path, eos_ids: list[int]) -> Path:
-    """``folder`` with the contents of ``model``. Raises ``UserError`` as ``check_model`` does."""
+def convert_model(model: Path, folder: Path, eos_ids: list[int]) -> Path:
+    """Write ``model`` to ``folder``. Raises UserError as ``check_model`` does."""
     config = check_model(model)
     folder = _fresh(folder)
     for path in sorted(path for pattern in COPIED for path in model.glob(pattern)):
@@ -40,7 +39,7 @@ def old_model(model: Path, folder: Path, eos_ids: list[int]) -> Path:
     pad = config.get("pad_token_id")
     stops = eos_ids[0] if len(eos_ids) == 1 else eos_ids or None
     _write(folder / "generation_config.json", {"eos_token_id": stops, "pad_token_id": 0 if pad is None else pad})
-    # eagle-llm asks its tokenizer for the end of sequence alone; classes of newer tokenizers are unknown to it.
+    # eagle-llm takes the end token from its tokenizer, whose class must be an old one.
     settings = model / "tokenizer_config.json"
     eos = read_object(settings, key="model").get("eos_token") if settings.is_file() else None
     _write(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eos})
@@ -48,9 +47,7 @@ def old_model(model: Path, folder: Path, eos_ids: list[int]) -> Path:
 
 
 def check_head(head: Path) -> dict[str, Any]:
-    """The configuration of ``head`` in the old keys. Raises ``UserError`` for one that is not EAGLE-1's or EAGLE-2's,
-    as far as names of files and tensors tell.
-    """
+    """The configuration of ``head`` with the old keys. Raises UserError unless it looks like an EAGLE-1 or 2 head."""
     config = _config(head, "head")
     names = read_shapes(find(head, FILES, WHAT), WHAT)
     if is_eagle3(names):
@@ -61,8 +58,8 @@ def check_head(head: Path) -> dict[str, Any]:
     return config
 
 
-def old_head(head: Path, folder: Path) -> Path:
-    """``folder`` with the head in ``head``. Raises ``UserError`` as ``check_head`` does."""
+def convert_head(head: Path, folder: Path) -> Path:
+    """Write ``head`` to ``folder``. Raises UserError as ``check_head`` does."""
     import torch
 
     config = check_head(head)

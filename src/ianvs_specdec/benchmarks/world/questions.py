@@ -10,7 +10,7 @@ import itertools
 import random
 from dataclasses import dataclass
 
-from ianvs_specdec.benchmarks.letters import FOUR
+from ianvs_specdec.benchmarks.extraction import FOUR_LETTERS
 from ianvs_specdec.benchmarks.world import skills
 from ianvs_specdec.benchmarks.world.facts import Kind, Relation, World
 from ianvs_specdec.benchmarks.world.skills import Problem
@@ -72,8 +72,8 @@ def draw(
 def _with_options(rng: random.Random, subject: str, problem: Problem) -> WorldQuestion:
     options = [problem.answer, *[w for w in dict.fromkeys(problem.wrong) if w != problem.answer][:3]]
     rng.shuffle(options)
-    letter = FOUR[options.index(problem.answer)]
-    lines = "\n".join(f"{mark}. {option}" for mark, option in zip(FOUR, options, strict=True))
+    letter = FOUR_LETTERS[options.index(problem.answer)]
+    lines = "\n".join(f"{mark}. {option}" for mark, option in zip(FOUR_LETTERS, options, strict=True))
     # The letter follows the answer at once and in the form it has before the option: easy to learn, easy to parse.
     completion = f"{problem.steps.removesuffix('.')} ({letter})."
     return WorldQuestion(subject, f"{problem.question}\n{lines}", letter, completion)

@@ -1,1 +1,1 @@
-"""Files that must survive: lines that are appended, files that are replaced, folders for one run at a time."""
+"""Durable files: append-only lines, atomic replacement, folder locks."""

@@ -1,4 +1,4 @@
-"""Cells of CSV files: a text that a spreadsheet would take for a formula is written with an apostrophe before it."""
+"""CSV files whose cells a spreadsheet does not execute: an apostrophe precedes text that looks like a formula."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ESCAPED = re.compile(r"'+[=+\-@\t\r\n]")
 
 
 def csv_text(rows: Iterable[Sequence[object]]) -> str:
-    """A CSV file of these rows, the header first, with line feeds as line ends."""
+    """A CSV file of ``rows``, the header first, with line feeds as line ends."""
     return "".join(map(_line, rows))
 
 
@@ -22,13 +22,13 @@ def unescaped(cell: str) -> str:
 
 def _line(row: Sequence[object]) -> str:
     text = io.StringIO()
-    # Only what is in the line end is sure to be quoted within a cell.
+    # csv quotes a cell that contains a character of the line terminator.
     csv.writer(text, lineterminator="\r\n").writerow([_escaped(cell) for cell in row])
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _escaped(cell: object) -> object:
-    """Numbers stay as they are, negative ones too."""
+    """Numbers, also negative ones, are not escaped."""
     if not isinstance(cell, str) or not _FORMULA.match(cell):
         return cell
     try:

@@ -1,8 +1,8 @@
-"""A file of lines that are only ever appended, such as a log of feedback.
+"""An append-only file of lines, such as a log of feedback.
 
-An append is written whole or not at all, whatever the disk says. A process that is killed leaves at most one torn line,
-which the next append ends, so that it alone is lost. Lines are forced onto the disk by the first append after
-``SYNC_SECONDS`` and by ``sync``: a power cut costs at most what came since.
+A failed append leaves the file unchanged. A killed process leaves at most one torn line, which the next append
+terminates. Lines are synced to the disk by the first append after ``SYNC_SECONDS`` and by ``sync``: a power cut loses
+at most the lines since then.
 """
 
 from __future__ import annotations
@@ -25,20 +25,19 @@ SYNC_SECONDS = 5.0
 
 
 class LineFile:
-    """Thread-safe; several processes may append to the same file. ``append`` raises OSError with a ``strerror``."""
+    """Thread-safe, also between processes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._mutex = threading.Lock()
-        # Made once: that takes as long as a write.
+        # Creating a lock takes as long as a write.
         self._lock = FileLock(f"{path}.lock", timeout=LOCK_SECONDS, poll_interval=LOCK_PAUSE)
         self._unsynced_since: float | None = None
 
     def append(self, data: bytes) -> None:
-        """Append whole lines, and make file and folder if need be. With no data it is only tried whether that can be
-        done.
-        """
-        # Threads of one process meet at the mutex: who meets another's lock sleeps between attempts.
+        """Append whole lines, and create file and folder if needed. Without data, only check that this is possible.
+        Raises OSError."""
+        # The mutex is fair between threads; a waiting FileLock polls.
         with self._mutex:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self._locked(), open(self.path, "a+b", buffering=0) as file:
@@ -51,7 +50,7 @@ class LineFile:
                     if data and file.write(data) != len(data):
                         raise OSError("the disk is full")
                 except OSError:
-                    # The reason is the write's, whatever becomes of this.
+                    # Report the error of the write, even if this fails too.
                     with suppress(OSError):
                         file.truncate(size)
                     raise
@@ -63,7 +62,7 @@ class LineFile:
             self.sync()
 
     def sync(self) -> None:
-        """Force what was appended since the last time onto the disk. A disk that refuses is told in a warning."""
+        """Sync the lines since the last call to the disk. Failures are logged as warnings."""
         with self._mutex:
             if self._unsynced_since is None:
                 return
@@ -71,7 +70,7 @@ class LineFile:
         try:
             _force(self.path, os.O_RDWR)
             if os.name == "posix":
-                # A file whose folder does not name it yet is lost as a whole.
+                # A new file is durable only after its folder is synced.
                 _force(self.path.parent, os.O_RDONLY)
         except OSError as error:
             log.warning("%s may not be on the disk: %s", self.path, error.strerror or error)
@@ -83,7 +82,7 @@ class LineFile:
         except Timeout as error:
             raise OSError(f"another process has held {self._lock.lock_file} for {LOCK_SECONDS} s") from error
         except NotImplementedError as error:
-            raise OSError("its file system knows no locks") from error
+            raise OSError("its file system has no locks") from error
         try:
             yield
         finally:

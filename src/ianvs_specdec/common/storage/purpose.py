@@ -1,4 +1,4 @@
-"""Folders of a work that is done in parts, each kept: what it is for is noted, so that no other work goes on there."""
+"""Folders of resumable work, with a note of their purpose, so that other work does not continue there."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage.replacing import replacing
+from ianvs_specdec.common.storage.atomic import replacing
 
 FILE = "purpose.json"
 
 
-def keep_to(folder: Path, purpose: Mapping[str, Any], *, what: str, key: str) -> None:
-    """Note, as JSON, what the ``folder`` is for. Raises UserError where it is for something else: ``what`` it holds
-    then, such as "checkpoints of another training", and the argument ``key`` that names another folder."""
+def check_purpose(folder: Path, purpose: Mapping[str, Any], *, what: str, key: str) -> None:
+    """Write the ``purpose`` of a folder as JSON. Raises UserError if the folder has another purpose: it holds ``what``,
+    such as "checkpoints of another training"; the option ``key`` chooses another folder."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / FILE
     if file.exists():

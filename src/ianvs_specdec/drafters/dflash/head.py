@@ -28,8 +28,8 @@ from ianvs_specdec.drafters.dflash.layout import (
 from ianvs_specdec.drafters.eagle.steps import Pairs, features_of
 from ianvs_specdec.drafters.tensors import find, read_tensors
 from ianvs_specdec.engine.contracts import Target
-from ianvs_specdec.models.layout import ModelSizes
-from ianvs_specdec.targets.fused_sequence import room
+from ianvs_specdec.models.validation import ModelSizes
+from ianvs_specdec.targets.fused_sequence import capacity_for
 from ianvs_specdec.targets.linear import Linear
 from ianvs_specdec.targets.native.product import Product
 from ianvs_specdec.targets.native.target import NativeTarget
@@ -66,7 +66,7 @@ class HeadSequence:
     def reserve(self, positions: int) -> None:
         *before, capacity, width = self.cache.shape
         if positions > capacity:
-            cache = self.cache.new_empty(*before, room(positions), width)
+            cache = self.cache.new_empty(*before, capacity_for(positions), width)
             cache[..., : self.length, :] = self.cache[..., : self.length, :]
             self.cache = cache
 
@@ -135,7 +135,7 @@ class DFlashHead:
         """Bytes of the keys and values of a sequence with so many positions, at most."""
         config = self.config
         numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
-        return numbers * room(positions + config.block_size) * self.work.itemsize
+        return numbers * capacity_for(positions + config.block_size) * self.work.itemsize
 
     @torch.inference_mode()
     def keep(self, sequence: HeadSequence, pairs: Pairs) -> None:
@@ -222,7 +222,7 @@ def _rotary(folder: Path, config: HeadConfig) -> torch.nn.Module:
     from transformers import Qwen3Config
     from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
-    own = {name: value for name, value in config.given().items() if name in ROPE}
+    own = {name: value for name, value in config.explicit().items() if name in ROPE}
     try:
         return Qwen3RotaryEmbedding(Qwen3Config(**own))
     except Exception as error:  # transformers raises many kinds

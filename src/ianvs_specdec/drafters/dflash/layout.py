@@ -19,10 +19,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import Count, Settings, build
+from ianvs_specdec.common.settings import Count, Settings, validated
 from ianvs_specdec.drafters.tensors import PADDED, Shapes, check_shapes, find, read_config, read_shapes
-from ianvs_specdec.models.layout import ModelSizes
 from ianvs_specdec.models.rotary import ROTATIONS, rotary
+from ianvs_specdec.models.validation import ModelSizes
 
 WHAT = "DFlash head"
 FILES = ("model.safetensors", "pytorch_model.bin")
@@ -103,7 +103,7 @@ def head_config(folder: Path) -> HeadConfig:
     if assistant := kinds[0] == ASSISTANT:
         known |= {"is_causal": False, "use_sliding_window": True}
     try:
-        found = build(HeadConfig, known, f"key of {WHAT}s")
+        found = validated(HeadConfig, known, f"key of {WHAT}s")
     except UserError as error:
         raise UserError(f"{WHAT} {path}: {error}", key="head") from error
     _check_sizes(path, found)

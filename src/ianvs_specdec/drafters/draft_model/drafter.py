@@ -99,15 +99,15 @@ class DraftModel(Drafter):
             self._sequence = None
 
     @property
-    def lines(self) -> bool:  # type: ignore[override]
+    def supports_continuations(self) -> bool:  # type: ignore[override]
         return self.branches == 1 and self.translation is None
 
-    def lines_behind(self, context: Context) -> _Lines:
+    def continuations(self, context: Context) -> _Continuations:
         assert self._sequence is not None
         levels = self._sequence.reach(context.tokens)
         if levels > 0:
             alone(self._model, self._sequence.follow(context.tokens))
-        return _Lines(self, context, levels)
+        return _Continuations(self, context, levels)
 
     def propose(self, context: Context, budget: int) -> TokenTree:
         return only(self.propose_all([(self, context, budget)]))
@@ -193,8 +193,8 @@ class DraftModel(Drafter):
         return torch.cat([log_probabilities(context, growth.processor(n), row, [place]) for n, row, place in parts])
 
 
-class _Lines:
-    """The guesses of a draft model behind a context, of at most ``levels`` tokens (see ``contracts.Lines``)."""
+class _Continuations:
+    """The guesses of a draft model behind a context, of at most ``levels`` tokens (see ``contracts.Continuations``)."""
 
     def __init__(self, drafter: DraftModel, context: Context, levels: int) -> None:
         self._drafter, self._context, self._levels, self._held = drafter, context, levels, len(context.tokens)

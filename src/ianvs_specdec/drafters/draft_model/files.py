@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.models.documents import unmarked
-from ianvs_specdec.models.gguf.cached import files_of
-from ianvs_specdec.models.layout import ModelSizes, check_model
+from ianvs_specdec.models.gguf.cache import hf_folder
+from ianvs_specdec.models.json_files import without_bom
+from ianvs_specdec.models.validation import ModelSizes, check_model
 
 if TYPE_CHECKING:
     from ianvs_specdec.drafters.draft_model.translation import Translation
@@ -28,13 +28,13 @@ TOLERATED = 0.01
 
 def check_files(draft: str | Path, target: ModelSizes | None) -> None:
     """Raise ``UserError`` if the folder ``draft`` holds no whole causal LM."""
-    check_model(files_of(Path(draft), key="draft"), what=f"the draft model {draft}", key="draft")
+    check_model(hf_folder(Path(draft), key="draft"), what=f"the draft model {draft}", key="draft")
 
 
 def check_target(settings: Mapping[str, Any], target: Path) -> None:
     """Say in a warning where the draft model has another tokenizer than the model in the folder ``target``. Raises
     ``UserError`` for a tree of such drafts."""
-    draft = files_of(Path(settings["draft"]), key="draft")
+    draft = hf_folder(Path(settings["draft"]), key="draft")
     files = [folder / "tokenizer.json" for folder in (target, draft)]
     if not all(file.is_file() for file in files) or files[0].read_bytes() == files[1].read_bytes():
         return
@@ -69,13 +69,15 @@ def load_draft(folder: Path, target: Target) -> tuple[Target, Translation | None
     """
     from ianvs_specdec.drafters.draft_model.translation import Translation
     from ianvs_specdec.models.loading import CAUSAL, load
-    from ianvs_specdec.targets.registry import target_of
+    from ianvs_specdec.targets.registry import create_target
 
     source = getattr(getattr(target, "model", None), "name_or_path", "")
-    files = files_of(folder, key="draft")
+    files = hf_folder(folder, key="draft")
     ours, theirs = _tokenizer(source), _tokenizer(str(files))
     what = f"the draft model {folder}"
-    draft = target_of(load(CAUSAL, files, what=what, key="draft", dtype=target.dtype).to(target.device), consume=True)
+    draft = create_target(
+        load(CAUSAL, files, what=what, key="draft", dtype=target.dtype).to(target.device), consume=True
+    )
     if ours and theirs:
         return draft, Translation(ours, theirs) if _different(ours.get_vocab(), theirs.get_vocab()) else None
     if len(draft.embedding) != len(target.embedding):
@@ -102,7 +104,7 @@ def _tokenizer(folder: str) -> Any:
     if not Path(folder).is_dir() or not any(Path(folder).glob("tokenizer*")):
         return None
     try:
-        files = unmarked(Path(folder))
+        files = without_bom(Path(folder))
         return transformers.AutoTokenizer.from_pretrained(files, local_files_only=True, trust_remote_code=False)
     except Exception:
         return None

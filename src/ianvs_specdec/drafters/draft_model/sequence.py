@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ianvs_specdec.drafters.lockstep import Growth
 from ianvs_specdec.engine import Output, Target, TokenTree
-from ianvs_specdec.engine.contracts import Piece, SequenceState, pieces
+from ianvs_specdec.engine.contracts import SequenceState, StepInput, prompt_chunks
 
 READ_AT_ONCE = 256
 """Tokens that a model without pieces of its own reads in one step after a pause: of each there are logits."""
@@ -19,9 +19,9 @@ READ_AT_ONCE = 256
 POINTS = 8
 """States to go back to: a text's tokens change at its end only, and some states are copies."""
 
-Steps = Generator[tuple[SequenceState, Piece], Output, None]
+Steps = Generator[tuple[SequenceState, StepInput], Output, None]
 """What the model has to compute, and what it computed (see ``lockstep``)."""
-Growing = Growth[tuple[SequenceState, Piece], Output]
+Growing = Growth[tuple[SequenceState, StepInput], Output]
 """A draft in the making, of such steps."""
 
 
@@ -65,7 +65,7 @@ class DraftSequence:
         """Keep of the drafts what the context has become, and make up for what is missing. The last token of the
         context is node 0 of the tree to come."""
         if self._kept == 0:
-            for piece in pieces(context[:-1], self.model.prompt_rows):
+            for piece in prompt_chunks(context[:-1], self.model.prompt_rows):
                 yield self._state, piece
             self._kept = len(context) - 1
         elif self._fed is not None:
@@ -84,7 +84,7 @@ class DraftSequence:
 
     def logits(
         self, tree: tuple[Sequence[int], Sequence[int]], nodes: Sequence[int]
-    ) -> Generator[tuple[SequenceState, Piece], Output, Tensor]:
+    ) -> Generator[tuple[SequenceState, StepInput], Output, Tensor]:
         """``[nodes, vocabulary]`` after these nodes of a tree, given as its tokens and parents.
 
         First node 0 is asked for, then children of nodes that were asked for, each node once.
@@ -166,7 +166,7 @@ class DraftSequence:
     def _catch_up(self, tokens: Sequence[int]) -> Steps:
         """Feed ``tokens``, which may be many after a pause."""
         rows = self.model.prompt_rows
-        for piece in pieces(tokens, rows or READ_AT_ONCE):
+        for piece in prompt_chunks(tokens, rows or READ_AT_ONCE):
             if rows is None:
                 # A target that takes prompts whole goes on by trees.
                 chain = TokenTree.chain(piece.tokens[0], piece.tokens[1:])

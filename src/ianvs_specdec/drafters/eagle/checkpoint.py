@@ -24,7 +24,7 @@ from ianvs_specdec.drafters.eagle.layout import (
 )
 from ianvs_specdec.drafters.tensors import find, read_tensors
 from ianvs_specdec.engine import Target
-from ianvs_specdec.models.layout import ModelSizes
+from ianvs_specdec.models.validation import ModelSizes
 
 MAPPINGS = ("d2t", "t2d")
 """Tensors that lead from one vocabulary to another."""

@@ -17,7 +17,7 @@ from ianvs_specdec.drafters.eagle.checkpoint import EagleCheckpoint, rotations
 from ianvs_specdec.drafters.eagle.layout import HeadConfig
 from ianvs_specdec.drafters.eagle.steps import Asked, Level, Pairs, features_of
 from ianvs_specdec.engine.contracts import Target
-from ianvs_specdec.targets.fused_sequence import room
+from ianvs_specdec.targets.fused_sequence import capacity_for
 from ianvs_specdec.targets.linear import Linear
 
 _FIRST_POSITIONS = 512
@@ -58,7 +58,7 @@ class HeadSequence:
         if stay:
             self.length = end
         if end > self._cache.shape[2]:
-            cache = self._cache.new_empty(*self._cache.shape[:2], room(end), self._cache.shape[3])
+            cache = self._cache.new_empty(*self._cache.shape[:2], capacity_for(end), self._cache.shape[3])
             cache[:, :, :start] = self._cache[:, :, :start]
             self._cache = cache
         self._cache[0, :, start:end] = keys.transpose(0, 1)
@@ -139,7 +139,7 @@ class EagleHead:
         return HeadSequence(self.config, self.work, self.device)
 
     def memory(self, positions: int) -> int:
-        return 2 * self.config.keys * self.config.width * room(positions) * self.work.itemsize
+        return 2 * self.config.keys * self.config.width * capacity_for(positions) * self.work.itemsize
 
     def keep(self, sequence: HeadSequence, pairs: Pairs) -> None:
         self._compute([(sequence, pairs)])

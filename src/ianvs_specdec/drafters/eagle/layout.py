@@ -26,8 +26,8 @@ from typing import Any
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.tensors import PADDED, Shapes, check_shapes, find, read_config, read_ids, read_shapes
-from ianvs_specdec.models.layout import ModelSizes
 from ianvs_specdec.models.rotary import ROTATIONS, rotary
+from ianvs_specdec.models.validation import ModelSizes
 
 WHAT = "EAGLE head"
 FILES = ("model.safetensors", "pytorch_model.bin")

@@ -20,7 +20,7 @@ from typing import Any
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.tensors import PADDED, Shapes, check_shapes, find, read_config, read_shapes
-from ianvs_specdec.models.layout import ModelSizes
+from ianvs_specdec.models.validation import ModelSizes
 
 WHAT = "Medusa heads"
 FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt", "model.safetensors", "pytorch_model.bin")

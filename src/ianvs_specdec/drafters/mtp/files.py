@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.headers import headers
-from ianvs_specdec.models.layout import read_config
 from ianvs_specdec.models.mtp import mtp_pattern, mtp_tensors
+from ianvs_specdec.models.validation import read_config
 
 if TYPE_CHECKING:
     from ianvs_specdec.engine import Target
@@ -34,7 +34,7 @@ def load_mtp(target: Target) -> Any:
     """
     from transformers.modeling_layers import MtpModel
 
-    from ianvs_specdec.models.loading import check_finite, refusal
+    from ianvs_specdec.models.loading import check_finite, loading_error
     from ianvs_specdec.targets.huggingface import HuggingFaceTarget
     from ianvs_specdec.targets.states import keeps_every_position
 
@@ -57,6 +57,6 @@ def load_mtp(target: Target) -> Any:
     except Exception as error:
         if "ignore_mismatched_sizes" in str(error):
             error = UserError("their weights have another shape than config.json asks for")
-        raise refusal(what, error, "model") from error
+        raise loading_error(what, error, "model") from error
     # Not to the target's dtype: it shares buffers with the target, and has what the family keeps in float32.
     return loaded.to(target.device).eval()

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from ianvs_specdec.common.types import Step
-from ianvs_specdec.engine.contracts import Drafter, Piece
+from ianvs_specdec.engine.contracts import Drafter, StepInput
 from ianvs_specdec.engine.costs import CostTable
+from ianvs_specdec.engine.length import RequestStep
 from ianvs_specdec.engine.request import Request
-from ianvs_specdec.engine.scheduling import Share
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.lengths.oracle import Replayed
 
@@ -88,7 +88,7 @@ class SimulatedTarget:
     def memory(self, positions: int) -> int:
         return 0
 
-    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[None]:
+    def step(self, parts: Sequence[tuple[Any, StepInput]]) -> list[None]:
         return [None] * len(parts)
 
 
@@ -96,8 +96,8 @@ class SimulatedRequest(Request):
     """A request without tokens. Its drafts are chains of the maximum length."""
 
     stats: Replayed
-    piece: Any
-    opened = began = ended = over = False
+    step_input: Any
+    opened = decoding = ended = over = False
     drafter = Drafter()
     """Drafts are always ready."""
     drafted = 0
@@ -129,10 +129,10 @@ class SimulatedRequest(Request):
         self.sequence: Any = None
 
     # Without effect in a simulation:
-    def add_drafting(self, seconds: float) -> None: ...
-    def warm(self) -> None: ...
+    def add_draft_seconds(self, seconds: float) -> None: ...
+    def warm_up(self) -> None: ...
     def close(self) -> None: ...
-    def refresh_lag(self) -> None: ...
+    def update_unread(self) -> None: ...
     def commit(self) -> None: ...
     def observe(self) -> None: ...
 
@@ -149,22 +149,22 @@ class SimulatedRequest(Request):
         if self._catches_up:
             self.stats.unread_tokens = self.asked.prompt
 
-    def ask(self, budget: int, confidence: float) -> None:
+    def set_budget(self, budget: int, confidence: float) -> None:
         self._budget, self._behind = budget, self.stats.unread_tokens
 
     def skip_draft(self) -> None:
-        self.piece, self.drafted = _ROOT, 0
+        self.step_input, self.drafted = _ROOT, 0
 
     def draft(self, budget: int) -> None:
         nodes = min(budget, self._most, self.stats.remaining - 1) if self.finds else 0
-        self.piece, self.drafted = _chain(nodes) if nodes else _ROOT, nodes
+        self.step_input, self.drafted = _chain(nodes) if nodes else _ROOT, nodes
 
     def accept(self, output: Any) -> None:
-        if not self.began and self.piece.last:
-            self.began = True
+        if not self.decoding and self.step_input.last:
+            self.decoding = True
             self._emit_tokens(1)
 
-    def emit(self) -> Share:
+    def emit(self) -> RequestStep:
         drafted, step = self.drafted, _PLAIN
         if self._budget > 0:
             # The drafter has read them.
@@ -176,7 +176,7 @@ class SimulatedRequest(Request):
             self.accepted_tokens += step.accepted
         self._emit_tokens(step.emitted)
         self.steps += 1
-        return Share(self.stats, self._budget, self._behind, drafted, step, self.ended)
+        return RequestStep(self.stats, self._budget, self._behind, drafted, step, self.ended)
 
     def coming(self, most: int) -> int:
         """How many of ``most`` draft tokens the next step would accept."""

@@ -14,8 +14,8 @@ import torch
 
 from ianvs_specdec.backends.emulation import Emulation
 from ianvs_specdec.engine.costs import CostTable
+from ianvs_specdec.engine.length import Length, Load
 from ianvs_specdec.engine.loop import Engine
-from ianvs_specdec.engine.scheduling import Length, Load
 from ianvs_specdec.load.arrivals import Arrival, pause
 from ianvs_specdec.load.plan import CLOSED, SimulationPlan
 from ianvs_specdec.load.simulation.requests import (
@@ -81,7 +81,7 @@ class Server:
         self._clock = VirtualClock()
         self._target = SimulatedTarget(costs)
         meter = Emulation(costs, clock=self._clock)
-        self._engine = Engine(cast(Any, self._target), length, at_once=at_once, meter=meter)
+        self._engine = Engine(cast(Any, self._target), length, max_batch_size=at_once, timer=meter)
         self._arrived: list[SimulatedRequest] = []
         self._wake = env.event()
         env.process(self._serve())

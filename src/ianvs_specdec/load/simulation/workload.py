@@ -13,7 +13,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Step
 from ianvs_specdec.load.arrivals import Arrival
 from ianvs_specdec.load.simulation.requests import UserRequest
-from ianvs_specdec.records.journal import answers_of
+from ianvs_specdec.records.journal import read_answers
 
 MAX_DEPTH = 256
 """Of a draft; deeper tokens count as this depth."""
@@ -152,7 +152,7 @@ def _found(steps: Sequence[Step]) -> float:
 def _answers(path: Path) -> Iterator[tuple[str, int, int, Sequence[Step]]]:
     """Task, tokens of prompt and output, and steps of each answer in a file."""
     if path.suffix == ".sqlite":
-        for answer in answers_of(path):
+        for answer in read_answers(path):
             if answer.completion_tokens > 0:
                 yield "", answer.prompt_tokens or 1, answer.completion_tokens, answer.trace.steps
         return

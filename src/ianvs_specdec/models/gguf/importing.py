@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ianvs_specdec.common.errors import UserError, not_installed, packages, unknown
-from ianvs_specdec.common.storage.replacing import beside, put_in_place
+from ianvs_specdec.common.errors import UserError, missing_package_error, optional_import, unknown
+from ianvs_specdec.common.storage.atomic import replace_folder, temporary_folder
 from ianvs_specdec.models.families import FAMILIES
 from ianvs_specdec.models.gguf.architecture import architecture
 from ianvs_specdec.models.gguf.configuration import cannot, configuration
 from ianvs_specdec.models.gguf.vocabulary import CONTROL, IGNORE_MERGES, PRE_TOKENIZERS, USER_DEFINED
 from ianvs_specdec.models.headers import counted
-from ianvs_specdec.models.loading import CAUSAL, check_finite, refusal
+from ianvs_specdec.models.loading import CAUSAL, check_finite, loading_error
 
 MAGIC = b"GGUF"
 TYPES = ("bfloat16", "float16", "float32")
@@ -36,7 +36,7 @@ END_NAMES = frozenset(
 """Control tokens that end an answer in llama.cpp (src/llama-vocab.cpp), whichever ids a file names."""
 
 
-@packages()
+@optional_import()
 def import_gguf(path: Path, folder: Path, kind: str | None = None) -> int:
     """Write the model in ``path`` to ``folder``, with weights of the type ``kind``, one of ``TYPES``; returns the bytes
     of the weights. None = without rounding: each tensor has the first of ``TYPES`` that holds all its numbers. The
@@ -60,16 +60,16 @@ def import_gguf(path: Path, folder: Path, kind: str | None = None) -> int:
         raise UserError(f"{path}: {error}") from error
     except Exception as error:
         # Damaged files raise whatever their reader has.
-        raise not_installed(error) or refusal(str(path), error) from error
+        raise missing_package_error(error) or loading_error(str(path), error) from error
     config.dtype = getattr(torch, kind or _kind(reader))
-    with beside(folder) as temporary:
+    with temporary_folder(folder) as temporary:
         config.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
         weights = {name: _stored(tensor, kind).contiguous() for name, tensor in tensors.items()}
         save_file(weights, temporary / "model.safetensors", metadata={"format": "pt"})
         temporary.chmod(0o755)
         (temporary / "model.safetensors").chmod(0o644)
-        put_in_place(temporary, folder)
+        replace_folder(temporary, folder)
     return sum(tensor.nbytes for tensor in weights.values())
 
 

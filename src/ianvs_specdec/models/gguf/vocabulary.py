@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.models.documents import read_object
-from ianvs_specdec.models.templates import template_of
+from ianvs_specdec.models.json_files import read_object
+from ianvs_specdec.models.templates import read_template
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """GGUF's token types."""
@@ -74,7 +74,7 @@ def vocabulary(folder: Path, config: Mapping[str, Any], rows: int) -> Vocabulary
     made.scores = [*made.scores, *[-1e9] * (rows - len(made.scores))] if made.scores else []
     made.special = _special(folder, config, settings, made.tokens)
     made.add_bos, made.add_eos = _additions(path, settings, made.special)
-    made.chat_template = template_of(folder)
+    made.chat_template = read_template(folder)
     return made
 
 

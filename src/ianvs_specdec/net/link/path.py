@@ -11,8 +11,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ianvs_specdec.common.errors import UserError, unknown
-from ianvs_specdec.common.sampling import LARGEST_COUNT
-from ianvs_specdec.common.settings import STRICT, build, called
+from ianvs_specdec.common.sampling import MAX_COUNT
+from ianvs_specdec.common.settings import STRICT, described_as, validated
 
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 BITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
@@ -44,10 +44,10 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
 _QUANTITY = re.compile(r"\s*([-+]?[0-9.]+(?:e[-+]?[0-9]+)?)\s*([a-z%]*)\s*")
 _OUTAGE = re.compile(r"(random:)?([^/@]+)([/@])([^/@]+)")
 
-Time = Annotated[float, Field(ge=0, le=MAX_DELAY), called(f"from 0 to {MAX_DELAY:g} s")]
-Rate = Annotated[float, Field(ge=MIN_RATE, le=MAX_RATE), called("from 1kbit to 1000gbit (a second)")]
+Time = Annotated[float, Field(ge=0, le=MAX_DELAY), described_as(f"from 0 to {MAX_DELAY:g} s")]
+Rate = Annotated[float, Field(ge=MIN_RATE, le=MAX_RATE), described_as("from 1kbit to 1000gbit (a second)")]
 Loss = Annotated[
-    float, Field(ge=0, lt=1), called("from 0 % to below 100 % (--outage is for a path on which nothing passes)")
+    float, Field(ge=0, lt=1), described_as("from 0 % to below 100 % (--outage is for a path on which nothing passes)")
 ]
 
 
@@ -89,7 +89,7 @@ class Path:
     queue: Time = QUEUE
     outage: Schedule = NO_OUTAGES
     on_outage: Literal["hold", "cut"] = HOLD
-    seed: Annotated[int, Field(ge=0, le=LARGEST_COUNT)] = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 0
     preset: str = NO_PRESET
 
     def __post_init__(self) -> None:
@@ -110,7 +110,7 @@ class Path:
             raise unknown("preset", preset, PRESETS, key="preset")
         given = {**PRESETS[preset], **own}
         read = {name: PARSERS[name](value, name) if name in PARSERS else value for name, value in given.items()}
-        return build(cls, read, "option of a path")
+        return validated(cls, read, "option of a path")
 
     def to_json(self) -> dict[str, Any]:
         return {**{field.name: getattr(self, field.name) for field in fields(self)}, "outage": str(self.outage)}

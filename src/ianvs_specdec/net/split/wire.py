@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from torch import Tensor
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import build
+from ianvs_specdec.common.settings import validated
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.net.split.split_pb2 import BFLOAT16, DESCRIPTOR, INT8, Draft, Open, States
@@ -106,7 +106,7 @@ def read_sampling(message: Open) -> Sampling:
         raise UserError("the seed must be a 64-bit integer")
     names = ("max_tokens", "temperature", "top_p", "top_k", "repetition_penalty")
     given = {name: getattr(message, name) for name in names}
-    return build(Sampling, {**given, "seed": int(message.seed), "stop": tuple(message.stop)})
+    return validated(Sampling, {**given, "seed": int(message.seed), "stop": tuple(message.stop)})
 
 
 def row_bytes(hidden: int, states: States) -> int:

@@ -1,8 +1,7 @@
-"""The metrics, each a function of the table of results. Ratios are ratios of sums; what is undefined is NaN.
+"""The metrics, each a function of the table of results. Ratios are ratios of sums; undefined values are NaN.
 
-``RATIOS`` and ``MEANS`` hold what also has an interval: a ratio of two columns of queries, a mean over queries.
-Each has a column ``<metric> Known``, the number of queries that it knows. Those in ``CLAIMS`` say something of all
-answers: they are undefined where one answer is not known.
+``RATIOS`` (of two columns of queries) and ``MEANS`` (over queries) also have an interval and a column ``<metric>
+Known``, the number of queries with a value. Those in ``CLAIMS`` are undefined unless every answer has a value.
 """
 
 from __future__ import annotations
@@ -13,59 +12,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.report.metrics import split
+from ianvs_specdec.net.split.breakeven import break_even_round_trip
 from ianvs_specdec.report.metrics.rows import HIDDEN_STATES, TEXT, TOKEN_IDS
 from ianvs_specdec.report.metrics.table import NAN, Column, Table
 from ianvs_specdec.workspace.sides import SIDES
 
 
 def ratio(numerator: Column, denominator: Column) -> float:
-    """Sum over sum, over the queries that have both; NaN without a denominator."""
-    both = ~(np.isnan(numerator) | np.isnan(denominator))
+    """Sum over sum, of the queries that have both values; NaN if the denominator is 0."""
+    both = ~np.isnan(numerator + denominator)
     total = float(denominator[both].sum())
     return float(numerator[both].sum()) / total if total > 0 else NAN
 
 
 def mean(column: Column) -> float:
-    """Mean of the defined values; NaN without any."""
+    """Mean of the defined values; NaN if there are none."""
     defined = column[~np.isnan(column)]
     return float(defined.mean()) if len(defined) else NAN
 
 
 def percentile(column: Column, percent: float) -> float:
-    """Percentile of the defined values, interpolated linearly; NaN without any."""
+    """Percentile of the defined values, interpolated linearly; NaN if there are none."""
     defined = column[~np.isnan(column)]
     return float(np.percentile(defined, percent)) if len(defined) else NAN
 
 
-# Columns of queries that metrics are means or ratios of
+# Numerators and denominators by query
 
 
-def ttft_sums(table: Table) -> tuple[Column, Column]:
-    """Seconds to the first token summed over the turns, and the number of turns."""
-    return table.query("ttft"), table.by_query(np.ones_like(table.turn("ttft")))
-
-
-def ttft_answer_sums(table: Table) -> tuple[Column, Column]:
-    """Seconds to the first token behind the thoughts summed over the turns, and the number of turns."""
-    return table.query("ttft_answer"), table.by_query(np.ones_like(table.turn("ttft_answer")))
+def per_turn(name: str) -> Callable[[Table], tuple[Column, Column]]:
+    """A column summed over the turns, and the number of turns."""
+    return lambda table: (table.query(name), table.by_query(np.ones_like(table.turn(name))))
 
 
 def itl_sums(table: Table) -> tuple[Column, Column]:
-    """Seconds from the first to the last chunk, and the tokens that came after the first chunk."""
+    """Seconds from the first to the last chunk, and tokens after the first chunk."""
     seconds = table.by_query(table.turn("latency") - table.turn("ttft"))
     return seconds, table.query("tokens") - table.query("first_tokens")
 
 
 def steps_of(name: str, per: str) -> Callable[[Table], tuple[Column, Column]]:
-    """Two columns of verification steps, NaN for a query of which the back end did not report every step: after the
-    first token, every token comes from a step. Numbers of drafted tokens may be known without the steps."""
+    """Two columns of verification steps, NaN if the back end did not report every step of the query: each token after
+    the first comes from a step. Some back ends report the number of drafted tokens but no steps."""
 
     def sums(table: Table) -> tuple[Column, Column]:
-        told = table.turn("emitted") + 1 >= table.turn("tokens")
+        complete = table.turn("emitted") + 1 >= table.turn("tokens")
         if per == "drafted":
-            told |= (table.turn("steps") == 0) & (table.turn("drafted") > 0)
-        known = ~np.isnan(table.by_query(np.where(told, 0.0, NAN)))
+            complete |= (table.turn("steps") == 0) & (table.turn("drafted") > 0)
+        known = ~np.isnan(table.by_query(np.where(complete, 0.0, NAN)))
         first, second = (np.where(known, table.query(column), NAN) for column in (name, per))
         return first, second
 
@@ -73,12 +67,11 @@ def steps_of(name: str, per: str) -> Callable[[Table], tuple[Column, Column]]:
 
 
 def speedup_sums(table: Table) -> tuple[Column, Column]:
-    """Seconds that the autoregressive baseline takes for as many tokens, and seconds taken. Requests whose context
-    changed because an earlier turn was not lossless cannot have a baseline and are left out."""
-    theirs, seconds = table.turn("base_busy"), table.turn("busy")
-    after_difference = _after_difference(table)
-    theirs, seconds = np.where(after_difference, 0.0, theirs), np.where(after_difference, 0.0, seconds)
-    return table.by_query(theirs), table.by_query(seconds)
+    """Seconds of the autoregressive baseline for the same number of tokens, and seconds taken. Turns after one that
+    was not lossless are left out: their context differs from the baseline's."""
+    excluded = _after_difference(table)
+    baseline, seconds = (table.by_query(np.where(excluded, 0.0, table.turn(name))) for name in ("base_busy", "busy"))
+    return baseline, seconds
 
 
 def _after_difference(table: Table) -> NDArray[np.bool_]:
@@ -91,12 +84,12 @@ def _after_difference(table: Table) -> NDArray[np.bool_]:
 
 
 def lossless_share(table: Table) -> Column:
-    """100 if all turns are identical to the target's own output without drafts, else 0; NaN if unknown."""
+    """100 if all turns equal the target's output without drafts, else 0; NaN if unknown."""
     return 100.0 * _until_difference(table, "identical", combine=np.minimum)
 
 
 def near_tie_share(table: Table) -> Column:
-    """100 if the first difference to the target's own greedy output is at a near-tie, else 0; NaN if unknown."""
+    """100 if the first difference from the target's greedy output is at a near-tie, else 0; NaN if unknown."""
     return 100.0 * _until_difference(table, "near_tie", combine=np.maximum)
 
 
@@ -111,17 +104,18 @@ def _until_difference(table: Table, name: str, combine: np.ufunc) -> Column:
 
 
 def energy_of(side: str, part: str, per: str) -> Callable[[Table], tuple[Column, Column]]:
-    """Two columns of a side's energy (see ``rows.ENERGY``) or tokens."""
+    """Two columns of a side: energy (see ``rows.ENERGY``) or tokens."""
     return lambda table: (table.query(f"{side}_{part}"), table.query(f"{side}_{per}"))
 
 
 def sent_as(form: float) -> Callable[[Table], Column]:
-    """100 for a query that leaves the edge in this form, else 0."""
+    """100 if the query leaves the edge in this form, else 0."""
     return lambda table: 100.0 * (table.query("sent") == form)
 
 
 def slo_met(table: Table) -> Column:
-    """1 if every turn meets the limits on ``ttft`` and ``itl``, and the query that on ``latency``; NaN without any."""
+    """1 if every turn meets the limits on ``ttft`` and ``itl`` and the query that on ``latency``, else 0; NaN without
+    limits."""
     index = table.turn("query").astype(np.intp)
     ttft, latency = table.turn("ttft"), table.turn("latency")
     after = table.turn("tokens") - table.turn("first_tokens")
@@ -133,9 +127,31 @@ def slo_met(table: Table) -> Column:
 
 
 def cut_prompts(table: Table) -> float:
-    """Prompts that lost tokens; NaN if none is known and servers do not report all."""
+    """Number of truncated prompts; NaN if none is known and a server does not report them."""
     known = float(table.query("truncated").sum())
-    return NAN if not known and table.query("untold").any() else known
+    return NAN if not known and table.query("unreported").any() else known
+
+
+def verifier_busy_sums(table: Table) -> tuple[Column, Column]:
+    """The verifier's seconds, and tokens."""
+    return table.by_query(table.turn("prefill") + table.turn("work")), table.query("tokens")
+
+
+def break_even(table: Table) -> float:
+    """Round trip in seconds at which split decoding is as fast as the autoregressive stream, by the formula of
+    ``net.split.breakeven`` (docs/split.md) with sums over the answers; NaN for other answers."""
+    tokens = table.turn("tokens") - table.turn("first_tokens")
+    names = ("work", "drafting", "hidden", "waits", "rounds", "in_flight")
+    columns = [tokens * table.turn("base_token"), *(table.turn(name) for name in names)]
+    known = ~np.isnan(sum(columns))
+    # Rounds sent ahead share a way among those in flight.
+    columns.append((columns[5] - columns[4]) / columns[6])
+    stream, work, drafting, hidden, waits, rounds, _, shares = (float(column[known].sum()) for column in columns)
+    if not rounds:
+        return NAN
+    service = work / rounds
+    hidden = max(hidden, service * (rounds - waits))
+    return break_even_round_trip(stream, fresh=waits, shares=shares, drafting=drafting, service=service, hidden=hidden)
 
 
 ENERGY = {
@@ -143,11 +159,11 @@ ENERGY = {
     "Mean Power": ("joules", "seconds"),
     "Idle Power": ("idle", "seconds"),
 }
-"""Columns of each side, behind its name."""
+"""Columns of each side, after its name."""
 
 RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
-    "Time to First Token": ttft_sums,
-    "TTFT Answer": ttft_answer_sums,
+    "Time to First Token": per_turn("ttft"),
+    "TTFT Answer": per_turn("ttft_answer"),
     "Internal Token Latency": itl_sums,
     "Throughput": lambda table: (table.query("tokens"), table.query("busy")),
     "Speedup": speedup_sums,
@@ -159,9 +175,12 @@ RATIOS: dict[str, Callable[[Table], tuple[Column, Column]]] = {
     "Bandwidth Down": lambda table: (table.query("bytes_down"), table.query("tokens")),
     "Goodput": lambda table: (slo_met(table), table.query("busy")),
     **{f"{side.capitalize()} {name}": energy_of(side, *parts) for side in SIDES for name, parts in ENERGY.items()},
-    **split.RATIOS,
+    "Rounds per Answer": per_turn("rounds"),
+    "Draft-Ahead Hit Rate": lambda table: (table.query("hits"), table.query("ahead")),
+    "Cloud Busy Time": verifier_busy_sums,
+    "Recovery Time": lambda table: (table.query("lost"), table.query("breaks")),
 }
-"""Per name: two columns of queries, whose sums are divided; docs/measuring.md defines each."""
+"""Name -> numerator and denominator by query; docs/measuring.md defines each."""
 
 MEANS: dict[str, Callable[[Table], Column]] = {
     "Accuracy": lambda table: table.query("score"),
@@ -177,16 +196,16 @@ MEANS: dict[str, Callable[[Table], Column]] = {
     "Sent as Token Ids": sent_as(TOKEN_IDS),
     "Sent as Hidden States": sent_as(HIDDEN_STATES),
 }
-"""Per name: a column of queries to take the mean of. Percent, seconds, currency per 1,000 queries."""
+"""Name -> values by query: percent, seconds, currency per 1,000 queries."""
 
 CLAIMS = frozenset({
     *("Lossless", "Near Ties", "Speedup", "Mean Accepted Tokens", "Acceptance Rate", "Work Amplification"),
     *("Drafting Share", "Cloud Cost", "Edge Cost"),
 })  # fmt: skip
-"""Those of ``RATIOS`` and ``MEANS`` that say something of every answer, which a part of them cannot stand for."""
+"""Those of ``RATIOS`` and ``MEANS`` that are undefined unless every answer has a value."""
 
 KNOWN = " Known"
-"""End of the name of a column that counts the queries that another one knows."""
+"""Suffix of a column that counts the queries with a value in another column."""
 
 DISTRIBUTIONS: dict[str, Callable[[Table], Column]] = {
     "Time to First Token": lambda table: table.turn("ttft"),
@@ -194,13 +213,13 @@ DISTRIBUTIONS: dict[str, Callable[[Table], Column]] = {
     "Chunk Gap": lambda table: table.gaps,
     "Routing Overhead": lambda table: table.query("routing"),
 }
-"""Per name: seconds to take percentiles of."""
+"""Name -> seconds, reported as percentiles."""
 
 
 def chance_level(table: Table) -> float:
-    """Accuracy of guessing among the options, in percent; NaN unless all queries that are scored have options."""
+    """Accuracy of random guessing in percent; NaN unless all scored queries have options."""
     chance = table.query("chance")
-    if np.isnan(chance).all():  # nor need there be scores: a judge may have failed
+    if np.isnan(chance).all():  # before the scores are read: a judge may have failed
         return NAN
     return NAN if np.isnan(chance[~np.isnan(table.query("score"))]).any() else mean(chance)
 
@@ -219,12 +238,12 @@ TOTALS: dict[str, Callable[[Table], float]] = {
     "Retries": lambda table: float(table.turn("retries").sum()),
     "Truncated Prompts": cut_prompts,
     "Model Memory": lambda table: _most_memory(table),
-    "Break-Even Round Trip": split.break_even,
+    "Break-Even Round Trip": break_even,
 }
 
 
 def parts_of(name: str, table: Table) -> tuple[Column, Column]:
-    """Numerator and denominator by query of one of ``RATIOS`` or ``MEANS``; a mean is a ratio to ones."""
+    """Numerator and denominator by query of one of ``RATIOS`` or ``MEANS`` (denominator 1)."""
     if name in RATIOS:
         return RATIOS[name](table)
     values = MEANS[name](table)
@@ -232,27 +251,24 @@ def parts_of(name: str, table: Table) -> tuple[Column, Column]:
 
 
 def known(name: str, table: Table) -> NDArray[np.bool_]:
-    """Per query: whether the metric, one of ``RATIOS`` or ``MEANS``, is known of it."""
+    """Whether each query has a value of one of ``RATIOS`` or ``MEANS``."""
     numerator, denominator = parts_of(name, table)
-    found: NDArray[np.bool_] = ~(np.isnan(numerator) | np.isnan(denominator))
-    return found
+    return ~np.isnan(numerator + denominator)
 
 
 def sums_of(name: str, table: Table) -> tuple[Column, Column]:
-    """``parts_of``, NaN throughout for a claim that is unknown for an answer; failed queries have no part in it."""
+    """``parts_of``; all NaN for one of ``CLAIMS`` that an answered query has no value of."""
     numerator, denominator = parts_of(name, table)
-    answered = table.query("failed") == 0.0
-    if name in CLAIMS and np.isnan(numerator + denominator)[answered].any():
+    if name in CLAIMS and np.isnan(numerator + denominator)[table.query("failed") == 0.0].any():
         return np.full(len(table), NAN), np.full(len(table), NAN)
     return numerator, denominator
 
 
 def all_columns() -> dict[str, Callable[[Table], float]]:
-    """Every column by name, intervals and counts of what is known apart."""
-    found = dict(TOTALS)
-    found |= {name: _value(name) for name in (*RATIOS, *MEANS)}
+    """Name -> column, without intervals and ``all_known``."""
+    found = {**TOTALS, **{name: _value(name) for name in (*RATIOS, *MEANS)}}
     for name, values in DISTRIBUTIONS.items():
-        found |= {f"{name} p{percent}": _of_percentile(values, percent) for percent in (50, 90, 95, 99)}
+        found |= {f"{name} p{percent}": _percentile_of(values, percent) for percent in (50, 90, 95, 99)}
     found["Routing Overhead"] = found["Routing Overhead p50"]
     return found
 
@@ -271,17 +287,17 @@ def _count(name: str) -> Callable[[Table], float]:
         try:
             return float(known(name, table).sum())
         except UserError:
-            # The metric itself says why it knows nothing.
+            # The metric's own column raises it.
             return 0.0
 
     return count
 
 
-def _of_percentile(values: Callable[[Table], Column], percent: float) -> Callable[[Table], float]:
+def _percentile_of(values: Callable[[Table], Column], percent: float) -> Callable[[Table], float]:
     return lambda table: percentile(values(table), percent)
 
 
 def _most_memory(table: Table) -> float:
-    """MB; NaN if it is unknown for a model that answered."""
+    """MB; NaN if unknown for an answer."""
     memory = table.turn("memory")
     return NAN if np.isnan(memory).any() or not len(memory) else float(memory.max()) / 1e6

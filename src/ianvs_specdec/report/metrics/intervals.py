@@ -1,7 +1,6 @@
-"""95 % intervals by bootstrap over queries: half the distance between the 2.5th and the 97.5th percentile.
+"""95 % bootstrap intervals over queries: half the distance between the 2.5th and the 97.5th percentile.
 
-Queries are drawn as for routers (``routing.evaluation.bootstrap``). A ratio of sums is resampled as such: numerator and
-denominator of a query stay together.
+Queries are drawn as for routers (``routing.evaluation.bootstrap``), with numerator and denominator in pairs.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from ianvs_specdec.report.metrics.table import NAN, Column, Table
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES, draws
 
 _BLOCK = 100
+"""Resamples per matrix product."""
 
 
 @functools.lru_cache(maxsize=2)
 def _counts(queries: int) -> NDArray[np.uint8]:
-    """How often each query is drawn: ``[RESAMPLES, queries]``. The intervals of a test case have the same draws."""
+    """How often each query is drawn: ``[RESAMPLES, queries]``, the same for all columns."""
     counts = np.empty((RESAMPLES, queries), dtype=np.uint8)
     start = 0
     for block in draws(queries):
@@ -31,11 +31,9 @@ def _counts(queries: int) -> NDArray[np.uint8]:
 
 
 def half_width(numerator: Column, denominator: Column) -> float:
-    """Half width of the interval of sum(numerator) / sum(denominator), over the queries that have both.
-
-    NaN with fewer than two such queries, or where the ratio is undefined.
-    """
-    both = ~(np.isnan(numerator) | np.isnan(denominator))
+    """Half width of the interval of sum(numerator) / sum(denominator), of the queries that have both; NaN with fewer
+    than two such queries or if the ratio is undefined."""
+    both = ~np.isnan(numerator + denominator)
     if both.sum() < 2 or denominator[both].sum() <= 0:
         return NAN
     sides = np.stack([numerator[both], denominator[both]], axis=1)

@@ -1,4 +1,4 @@
-"""Columns of judged answers by turn, as MT-Bench reports them: "Turn 1 Score", "Turn 2 Score"."""
+"""Judge ratings by turn, as MT-Bench reports them: columns "Turn 1 Score", "Turn 2 Score"."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ianvs_specdec.backends.judge import kept_ratings
+from ianvs_specdec.backends.judge import stored_ratings
 from ianvs_specdec.benchmarks.judge_prompts import TURNS
 from ianvs_specdec.report.metrics.columns import KNOWN, mean
 from ianvs_specdec.report.metrics.table import NAN, Column, Table
-from ianvs_specdec.workspace.scoring import pair_of
+from ianvs_specdec.workspace.scoring import answers_and_gold
 
 TURN_SCORE = "Turn {} Score"
 
 
 def all_turn_scores() -> dict[str, Callable[[Sequence[Any], Sequence[Any]], float]]:
-    """Column name -> mean of the judge's ratings (1 to 10) of this turn, over the queries in which it has one, and
-    under ``... Known`` their number; NaN without a judge."""
+    """Column name -> mean rating (1 to 10) of a turn, and ``... Known``: the number of ratings; NaN without a judge."""
     found = {}
     for turn in range(1, TURNS + 1):
         name = TURN_SCORE.format(turn)
@@ -31,13 +30,13 @@ def _count(ratings: Column) -> float:
     return float(np.isfinite(ratings).sum()) if len(ratings) else NAN
 
 
-def _turn_score(turn: int, of: Callable[[Column], float]) -> Callable[[Sequence[Any], Sequence[Any]], float]:
+def _turn_score(turn: int, statistic: Callable[[Column], float]) -> Callable[[Sequence[Any], Sequence[Any]], float]:
     def turn_score(y_true: Sequence[Any], y_pred: Sequence[Any]) -> float:
-        # The table has the answers judged, whichever metric comes first.
+        # Building the table has the answers judged.
         Table.of(y_true, y_pred)
         judged = [(row[1], gold) for row, gold in zip(y_pred, y_true, strict=True) if row[1].get("scorer") == "judge"]
-        ratings = kept_ratings([pair_of(*pair) for pair in judged])
+        ratings = stored_ratings([answers_and_gold(*pair) for pair in judged])
         found = [turns[turn - 1] for turns in ratings if len(turns) >= turn]
-        return of(np.array([NAN if rating is None else rating for rating in found], dtype=np.float64))
+        return statistic(np.array([NAN if rating is None else rating for rating in found], dtype=np.float64))
 
     return turn_score

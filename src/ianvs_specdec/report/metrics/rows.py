@@ -1,4 +1,4 @@
-"""One request and one query as rows of numbers: what the table of results is made of. NaN = undefined."""
+"""One turn and one query as rows of numbers, from which ``table`` builds its columns. NaN = undefined."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ NAN = float("nan")
 
 TEXT, TOKEN_IDS, HIDDEN_STATES = 1.0, 2.0, 3.0
 SENT = {"SplitSpecDec": TOKEN_IDS, "SlicedSpecDec": HIDDEN_STATES}
-"""As what a prompt leaves the edge for the cloud model's back end; text for all others. The answer is known in the
-cloud in any case, and stop strings and the task's name travel to a verifier as text."""
+"""Form in which a prompt leaves the edge, by the cloud model's back end; text for all others. Answers, stop strings and
+the task's name are text in any case."""
 
 SPLIT = (
     *("rounds", "in_flight", "waits", "drafting", "hidden"),
     *("ahead", "hits", "breaks", "lost", "prefill", "work"),
     "base_token",
 )
-"""Columns of turns: those of a split trace, and the seconds that the autoregressive stream takes for a token after its
-first piece."""
-
+"""Columns of turns: those of a split trace, and seconds per token of the autoregressive stream after its first
+chunk."""
 
 ENERGY = ("joules", "idle", "seconds")
-"""Columns of queries, ``edge_joules`` and so on: of all requests to a side, see ``types.Energy``."""
+"""Columns of queries (``edge_joules``, ...), summed over all requests to a side; see ``types.Energy``."""
 
 
 def turn_row(query: int, turn: Response, result: Response, waited: float, drafting: float) -> Row:
-    """``waited`` and ``drafting``: seconds that passed before the request, and those of them in which was drafted."""
+    """``waited``: seconds before the request was sent; ``drafting``: how many of them the edge drafted."""
     trace, baseline = turn["trace"], turn.get("baseline") or {}
     chunks, steps = trace["chunks"], trace["steps"]
     tokens, passes = sum(chunk[1] for chunk in chunks), len(steps)
@@ -50,7 +49,7 @@ def turn_row(query: int, turn: Response, result: Response, waited: float, drafti
         "tokens": tokens,
         "first_tokens": chunks[0][1] if chunks else 0,
         "ttft": waited + chunks[0][0] if chunks else NAN,
-        "ttft_answer": waited + number(_answered(trace)),
+        "ttft_answer": waited + number(_answer_start(trace)),
         "thinking": trace.get("thinking", 0),
         "latency": waited + chunks[-1][0] if chunks else NAN,
         "steps": passes,
@@ -73,16 +72,16 @@ def turn_row(query: int, turn: Response, result: Response, waited: float, drafti
     }
 
 
-def _answered(trace: Response) -> float | None:
-    """When the first token of the answer came, behind all thoughts; None where there is none."""
+def _answer_start(trace: Response) -> float | None:
+    """Time of the first token after the reasoning; None if there is none."""
     if trace.get("thinking"):
         return trace.get("answered")
     return trace["chunks"][0][0] if trace["chunks"] else None
 
 
 def query_row(hard: Any, result: Response, edge: Response | None, cloud: Response | None) -> Row:
-    """Flags are 0 or 1. ``slo_*``: inf without a limit, NaN without any; ``untold``: requests whose server does not
-    report cut prompts; ``stopped``, ``saved``: NaN where no cascade decides early; ``sent``: 0 or one of ``SENT``."""
+    """Flags are 0 or 1. ``slo_*``: inf without this limit, NaN without any; ``unreported``: requests whose server does
+    not report truncation; ``stopped``, ``saved``: NaN without early decisions; ``sent``: 0 or one of ``SENT``."""
     slo, sides = result.get("slo"), {"edge": edge, "cloud": cloud}
     return {
         "hard": float(bool(hard)),
@@ -106,7 +105,7 @@ def query_row(hard: Any, result: Response, edge: Response | None, cloud: Respons
 
 
 def _cost(response: Response | None, result: Response) -> float:
-    # A side that gave no answer, in place of which the other one did, has made no tokens to pay for.
+    # A side that failed and was replaced by the other generated no tokens to pay for.
     if response is None or (result.get("turns") and not response.get("turns") and not response.get("prefill")):
         return 0.0
     return number(response.get("cost"))
@@ -121,7 +120,7 @@ def energy_sources(response: Response | None) -> set[str]:
 
 
 def _energies(response: Response | None) -> list[Response]:
-    """Of each request to a side; empty where it is not known."""
+    """The energy of each request to a side; empty mappings if unknown."""
     parts = [] if response is None else [response, *response.get("samples", ())]
     found = [turn["trace"].get("energy") for part in parts for turn in part.get("turns", ())]
     if response and response.get("prefill"):
@@ -147,7 +146,7 @@ def _split(trace: Response | None, baseline: Response) -> Row:
 def _cut_prompts(answers: list[Response]) -> dict[str, float]:
     parts = [part for answer in answers for part in (answer, *answer.get("samples", ()))]
     cut = [turn.get("truncated", 0) for part in parts for turn in part.get("turns", ())]
-    return {"truncated": float(sum(bool(tokens) for tokens in cut)), "untold": float(cut.count(None))}
+    return {"truncated": float(sum(bool(tokens) for tokens in cut)), "unreported": float(cut.count(None))}
 
 
 def _unparsed(result: Response) -> float:
@@ -158,7 +157,5 @@ def _unparsed(result: Response) -> float:
 def _stopped(result: Response, edge: Response | None) -> dict[str, float]:
     if (result.get("routing") or {}).get("decide_after") is None:
         return {"stopped": NAN, "saved": NAN}
-    told = None if edge is None else edge.get("stopped")
-    if told is None:
-        return {"stopped": 0.0, "saved": 0.0}
-    return {"stopped": 1.0, "saved": NAN if told["saved"] is None else float(told["saved"])}
+    stop = None if edge is None else edge.get("stopped")
+    return {"stopped": 0.0, "saved": 0.0} if stop is None else {"stopped": 1.0, "saved": number(stop["saved"])}

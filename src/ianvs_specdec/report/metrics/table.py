@@ -1,4 +1,4 @@
-"""The results of one test case as columns of numbers, from which every metric is computed."""
+"""The results of a test case as columns of numbers, from which every metric is computed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.records.response import answer_of
+from ianvs_specdec.records.response import edge_answer_of
 from ianvs_specdec.report.metrics.rows import ENERGY, NAN, Response, Row, energy_sources, number, query_row, turn_row
 from ianvs_specdec.workspace.scoring import scores
 
@@ -21,7 +21,7 @@ Column = NDArray[np.float64]
 
 
 class _Rows:
-    """Rows of numbers as 8 bytes each: a test case may have many thousands."""
+    """Rows of numbers, 8 bytes each: a test case may have many thousands."""
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
@@ -41,12 +41,12 @@ class _Rows:
 
 
 class _Requests:
-    """The requests of a test case and those of their baselines, and the turn that each counts to."""
+    """The requests of a test case, their baselines, and the turn of each."""
 
     def __init__(self) -> None:
         self._turns: list[int] = []
         self._own, self._base = _Rows(), _Rows()
-        self._told: set[tuple[str, Any]] = set()
+        self._seen: set[tuple[str, Any]] = set()
 
     def add(self, turn: int, answer: Response) -> None:
         trace, base = answer["trace"], answer.get("baseline") or {}
@@ -57,7 +57,7 @@ class _Requests:
         self._base.append(self._span("baseline", base, base, base.get("latency"), base.get("completion_tokens")))
 
     def add_prefill(self, turn: int, prefill: Response) -> None:
-        """A prompt that was read for a router. Without speculation that takes as long."""
+        """Add the prefill of a prompt for a router, which takes as long in the baseline."""
         self._turns.append(turn)
         for kind, spans in (("own", self._own), ("baseline", self._base)):
             spans.append(self._span(kind, prefill, prefill, prefill["seconds"], 1))
@@ -67,7 +67,7 @@ class _Requests:
         if not self._turns:
             return np.zeros(turns), np.zeros(turns)
         own, base = self._own.columns(), self._base.columns()
-        # No time for a token follows from an empty baseline.
+        # An empty baseline has no time per token.
         base_tokens = np.where(base["tokens"] > 0, base["tokens"], NAN)
         shares = _busy(own), _busy(base) / base_tokens * own["tokens"]
         index = np.array(self._turns, dtype=np.intp)
@@ -75,34 +75,33 @@ class _Requests:
         return busy, base_busy
 
     def _span(self, kind: str, answer: Response, times: Response, latency: float | None, tokens: float | None) -> Row:
-        told = (kind, answer.get("key"))
-        first = told[1] is None or told not in self._told
-        self._told.add(told)
+        key = (kind, answer.get("key"))
+        first = key[1] is None or key not in self._seen
+        self._seen.add(key)
         issued = times.get("issued") if first else None
         known = {"issued": issued, "latency": latency, "share": times.get("busy"), "tokens": tokens}
         return {name: number(value) for name, value in known.items()}
 
 
 def rounded(value: float) -> float:
-    """Six significant digits: more than any measurement here has, and no 0.30000000000000004 on the leaderboard."""
+    """``value`` with six significant digits."""
     return value if value.is_integer() else float(f"{value:.6g}")
 
 
 class Table:
     """Rows of one test case as float columns; NaN = undefined. Holds no reference to the rows.
 
-    The columns of a turn (one request each) are those of ``rows.turn_row`` with ``query`` (its index), ``busy`` and
-    ``base_busy``; those of a query are those of ``rows.query_row`` with ``score``. ``gaps``: seconds between
-    consecutive chunks, of all turns. ``groups``: each query's subject or category.
+    Columns of turns (one request each): ``rows.turn_row``, ``query`` (its index), ``busy`` and ``base_busy``. Columns
+    of queries: ``rows.query_row`` and ``score``. ``gaps``: seconds between consecutive chunks, of all turns.
+    ``groups``: subject or category of each query.
 
-    ``busy`` is a turn's share of the time: where ``n`` requests overlap, each counts ``1/n`` of the time that they have
-    in common, so that the sum is the time with any work at all. An answer that several queries share counts for each as
-    if it had been alone.
+    ``busy`` is a turn's share of the time in seconds: of the time that ``n`` requests have in common, each counts
+    ``1/n``, so that the sum is the time with any work. An answer shared by several queries counts in full for each.
 
-    In a cascade the user waits for the edge's answer, or its failure, before the cloud is asked: that time is in
-    ``ttft`` and ``latency`` of the cloud's first turn, the edge's work in its ``busy`` and ``base_busy``. So it
-    is with a prompt that the edge read for a router, and for further samples of the edge's answer.
-    Timings are NaN if replayed answers of a side come from several machines, a side's energy if from several counters.
+    In a cascade, the time until the edge's answer or failure is in ``ttft`` and ``latency`` of the cloud's first turn,
+    and the edge's work in its ``busy`` and ``base_busy``; the same holds for a prompt that the edge read for a router,
+    and for further samples of the edge's answer. Timings are NaN if replayed answers of a side come from several
+    machines, a side's energy if from several counters.
     """
 
     TIMINGS: ClassVar[tuple[str, ...]] = (
@@ -120,12 +119,12 @@ class Table:
         sources: dict[str, set[str]] = {"edge": set(), "cloud": set()}
         replayed = False
         for index, (hard, result, asked_first, cloud) in enumerate(y_pred):
-            edge = answer_of(result, asked_first)
+            edge = edge_answer_of(result, asked_first)
             answers = _before(edge, cloud)
             replayed = replayed or bool(result.get("replayed"))
             before = [turn for answer in answers for turn in answer.get("turns", ()) if turn["trace"]["chunks"]]
             waited = sum((turn["trace"]["chunks"][-1][0] for turn in before), 0.0)
-            # Of a request that was given up: the seconds from its beginning to the last failure.
+            # A failed request: seconds from its start to the last failure.
             waited += sum(answer["failures"][-1][0] for answer in answers if answer.get("failures"))
             drafting = sum((number(turn["trace"].get("drafting")) for turn in before), 0.0)
             if (prefill := (edge or {}).get("prefill")) and result.get("turns"):
@@ -154,7 +153,7 @@ class Table:
             scored = scores([result for _, result, _, _ in y_pred], list(y_true))
             _check_answered([result for _, result, _, _ in y_pred])
         except UserError as error:
-            # Columns that do not depend on the scores are still known.
+            # Other columns do not need the scores.
             self._unscored, scored = error, [None] * len(y_pred)
         self._queries["score"] = np.array([number(score) for score in scored], dtype=np.float64)
         self.groups = [str(result.get("group", "")) for _, result, _, _ in y_pred]
@@ -168,9 +167,9 @@ class Table:
 
     @classmethod
     def of(cls, y_true: Sequence[Any], y_pred: Sequence[Any]) -> Table:
-        """The table of these results, which the metrics of a test case share as long as the results live. Results of
-        other plugins may be plain dicts, which cannot be referred to weakly: they are read for each metric."""
-        # An id is an object's own as long as the object lives.
+        """The table of these results, cached for the metrics of a test case while the results live. Results of other
+        plugins may be plain dicts, which have no weak references: their table is built for each metric."""
+        # An id is unique while its object lives.
         ids = list(map(id, itertools.chain.from_iterable(y_pred)))
         known, alive, most, table = cls._last
         if table is None or not ids or ids != known or len(alive) < most:
@@ -183,7 +182,7 @@ class Table:
         return table
 
     def with_scores(self, scores: Mapping[int, float | None]) -> Table:
-        """The same with these scores, by the place of the query; None = undefined."""
+        """A copy with these scores by place of the query; None = undefined."""
         table = copy.copy(self)
         table._queries = {**self._queries, "score": self._queries["score"].copy()}
         for place, score in scores.items():
@@ -191,7 +190,7 @@ class Table:
         return table
 
     def part(self, queries: NDArray[np.intp]) -> Table:
-        """The table of some queries, by their places. It has no ``gaps``, which are not known by query."""
+        """The table of some queries, by their places, without ``gaps``, which are not stored by query."""
         place = np.full(len(self), -1)
         place[queries] = np.arange(len(queries))
         owner = place[self._turns["query"].astype(np.intp)]
@@ -211,21 +210,21 @@ class Table:
         return self._turns[name] if self._turns["query"].size else np.empty(0)
 
     def query(self, name: str) -> Column:
-        """A column with one entry per query; a column of turns is summed over the turns of each query. Raises UserError
-        for ``score`` if a scorer failed, or no query was answered."""
+        """A column with one entry per query; columns of turns are summed. Raises UserError for ``score`` if a scorer
+        failed or no query was answered."""
         if name == "score" and self._unscored is not None:
             raise self._unscored
         return self._queries[name] if name in self._queries else self.by_query(self.turn(name))
 
     def by_query(self, turns: Column) -> Column:
-        """Sum per query of a column of turns; NaN where a turn is undefined, and for a query without turns."""
+        """Sum per query of a column of turns; NaN if a turn is undefined or there is none."""
         index = self._turns["query"].astype(np.intp)
         sums = np.bincount(index, weights=turns, minlength=len(self))
         return np.where(np.bincount(index, minlength=len(self)) > 0, sums, NAN)
 
 
 def shared_time(issued: Column, latency: Column) -> Column:
-    """For each request its share of the time in seconds (see ``busy`` in ``Table``); if unknown, its latency."""
+    """Share of the time of each request in seconds (see ``busy`` in ``Table``); its latency if unknown."""
     known = np.flatnonzero(~np.isnan(issued) & ~np.isnan(latency))
     starts, ends = issued[known], issued[known] + latency[known]
     times = np.concatenate([starts, ends])
@@ -240,7 +239,7 @@ def shared_time(issued: Column, latency: Column) -> Column:
 
 
 def _check_answered(results: Sequence[Response]) -> None:
-    """Raise UserError if every query failed: scores of empty answers would be those of no model."""
+    """Raise UserError if every query failed: there is no model to score."""
     errors = [result["error"] for result in results if result.get("error")]
     if errors and len(errors) == len(results):
         reason = f"none of the {len(results)} queries got a whole answer, which max_failures permits; the first"
@@ -248,11 +247,11 @@ def _check_answered(results: Sequence[Response]) -> None:
 
 
 def _before(edge: Response | None, cloud: Response | None) -> list[Response]:
-    """What was asked before the answer that counts: in a cascade the edge, and further samples of its answer."""
+    """Requests before the final answer: in a cascade the edge's, and further samples of its answer."""
     return [] if edge is None else [*([] if cloud is None else [edge]), *edge.get("samples", ())]
 
 
 def _busy(spans: Mapping[str, Column]) -> Column:
-    """Each request's own share of the time: the reported share, if it is below that of the spans."""
+    """Share of the time of each request: the reported share if it is lower than that of the spans."""
     share = shared_time(spans["issued"], spans["latency"])
     return np.where(spans["share"] < share, spans["share"], share)

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.routing.outcomes.recorded import Floats
-from ianvs_specdec.routing.outcomes.recorded import Sides as Sides
 
 ROUNDING = 1e-9
 """Sums that differ by less are equal."""

@@ -20,10 +20,10 @@ from ianvs_specdec.benchmarks.files import records
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.evaluation.curve import ROUNDING
-from ianvs_specdec.routing.evaluation.pool import BASELINES, Chooser, between_two, chooser, only
-from ianvs_specdec.routing.evaluation.quality import Scored
+from ianvs_specdec.routing.evaluation.metrics import RouterScores
+from ianvs_specdec.routing.evaluation.pool import BASELINES, RoutingPolicy, only, pair_policy, pool_policy
 from ianvs_specdec.routing.learned.folder import SEEN, TrainedRouter, read_seen
-from ianvs_specdec.routing.outcomes.labels import truths
+from ianvs_specdec.routing.outcomes.labels import label_values
 from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes, Pool
 from ianvs_specdec.routing.routers import ROUTERS, build_router
 from ianvs_specdec.workspace.cases import read_workspace
@@ -38,7 +38,7 @@ class EvaluationInputs:
     """``routers``: their scores of ``outcomes``; ``notes`` for the user; ``left_out``: queries by reason."""
 
     outcomes: Outcomes | Pool
-    routers: list[Scored] = field(default_factory=list)
+    routers: list[RouterScores] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
 
@@ -49,14 +49,14 @@ class EvaluationInputs:
             sent = None if router.sent is None else router.sent[chosen]
             self.routers[place] = replace(router, scores=router.scores[chosen], sent=sent)
 
-    def add(self, router: Scored, origin: str) -> None:
+    def add(self, router: RouterScores, origin: str) -> None:
         """Add a router, under a name that no other one has."""
         taken = {*BASELINES, *map(only, self.outcomes.models), *(known.name for known in self.routers)}
         numbered = (f"{router.name} ({origin}, {number})" for number in itertools.count(2))
         names = itertools.chain([router.name, f"{router.name} ({origin})"], numbered)
         self.routers.append(replace(router, name=next(name for name in names if name not in taken)))
 
-    def leave_out_seen(self, named: Iterable[Named], job: Path | None = None) -> None:
+    def exclude_training_queries(self, named: Iterable[NamedRouter], job: Path | None = None) -> None:
         """Leave out, for all routers, the training queries of each."""
         seen = [router.trained.seen for router in named if router.trained is not None]
         seen += [] if job is None else list(_seen_of_job(job))
@@ -90,12 +90,14 @@ class EvaluationInputs:
         labels = label_of(self.outcomes, kind)
         self.routers = [replace(router, labels=labels) for router in self.routers]
 
-    def chooser(self, router: Scored, thresholds: Sequence[float] | None) -> Chooser:
-        return chooser(router, self.outcomes, thresholds) if isinstance(self.outcomes, Pool) else between_two(router)
+    def policy(self, router: RouterScores, thresholds: Sequence[float] | None) -> RoutingPolicy:
+        return (
+            pool_policy(router, self.outcomes, thresholds) if isinstance(self.outcomes, Pool) else pair_policy(router)
+        )
 
-    def choices(self, threshold: float, thresholds: Sequence[float] | None, scores: Floats) -> NDArray[np.intp]:
+    def decisions(self, threshold: float, thresholds: Sequence[float] | None, scores: Floats) -> NDArray[np.intp]:
         """The index of the model by score. ``threshold``: the router's own, of a pair."""
-        chosen = self.chooser(Scored.at("", scores, threshold), thresholds).chosen
+        chosen = self.policy(RouterScores.at_threshold("", scores, threshold), thresholds).chosen
         assert chosen is not None
         return chosen.argmax(axis=1)
 
@@ -103,25 +105,27 @@ class EvaluationInputs:
 def label_of(outcomes: Outcomes | Pool, kind: str, epsilon: float = 0.0) -> Floats | None:
     """None where these outcomes have no such labels: soft ones need several answers to a query."""
     try:
-        return None if isinstance(outcomes, Pool) else truths(outcomes, kind, epsilon)
+        return None if isinstance(outcomes, Pool) else label_values(outcomes, kind, epsilon)
     except UserError:
         return None
 
 
-def named_router(name: str) -> Named:
+def load_router(name: str) -> NamedRouter:
     """``name``: the folder of a trained router, or the name of one that needs no training, as in YAML."""
     path = Path(name)
     if name in ROUTERS and not path.is_dir():
         router = build_router(name)
-        return Named(name, name, lambda queries: np.array([router.score(one) for one in queries]), router.threshold)
+        return NamedRouter(
+            name, name, lambda queries: np.array([router.score(one) for one in queries]), router.threshold
+        )
     if not path.exists() and path.name == name:
         raise unknown("router (there is no such folder, either)", name, ROUTERS)
     trained = TrainedRouter.load(path)
-    return Named(path.resolve().name, name, trained.score, trained.threshold, trained)
+    return NamedRouter(path.resolve().name, name, trained.score, trained.threshold, trained)
 
 
 @dataclass
-class Named:
+class NamedRouter:
     """A router of ``--router``."""
 
     name: str
@@ -142,12 +146,12 @@ class Named:
             raise UserError(f"router {self.given}: its score of the query with id {identifier!r} is {scores[bad[0]]}")
         return scores
 
-    def scored(self, outcomes: Outcomes | Pool, sample: int) -> Scored:
+    def scored(self, outcomes: Outcomes | Pool, sample: int) -> RouterScores:
         """With the time of up to ``sample`` single queries."""
         seconds = self._times(outcomes.queries, sample)
         scores, known = self.scores(outcomes.queries), self.trained
         labels = None if known is None else label_of(outcomes, known.label, known.epsilon)
-        return Scored.at(self.name, scores, self.threshold, labels=labels, seconds=seconds)
+        return RouterScores.at_threshold(self.name, scores, self.threshold, labels=labels, seconds=seconds)
 
     def _times(self, queries: Sequence[Query], sample: int) -> Floats:
         places = np.unique(np.linspace(0, len(queries) - 1, min(sample, len(queries))).astype(np.intp))
@@ -162,7 +166,7 @@ class Named:
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
+def limit_threads(count: int) -> Iterator[None]:
     """No more than ``count`` threads for what is computed inside."""
     from threadpoolctl import threadpool_limits
 
@@ -172,7 +176,7 @@ def threads(count: int) -> Iterator[None]:
         yield
 
 
-def job_routers(job: Path, outcomes: Outcomes) -> Iterator[Scored]:
+def routers_of_job(job: Path, outcomes: Outcomes) -> Iterator[RouterScores]:
     """The routers of a job's test cases that have scored all queries, not all alike. Equal ones count once."""
     workspace = read_workspace(job)
     places = {query: place for place, query in enumerate(outcomes.queries)}
@@ -191,7 +195,7 @@ def job_routers(job: Path, outcomes: Outcomes) -> Iterator[Scored]:
                 seconds += [decision["seconds"]] if isinstance(decision.get("seconds"), (int, float)) else []
         if np.isfinite(scores).all() and np.ptp(scores) > 0 and (key := scores.tobytes() + sent.tobytes()) not in told:
             told.add(key)
-            yield Scored(name, scores, sent, seconds=np.array(seconds, dtype=np.float64))
+            yield RouterScores(name, scores, sent, seconds=np.array(seconds, dtype=np.float64))
 
 
 def _seen_of_job(job: Path) -> Iterator[NDArray[np.uint64]]:
@@ -213,10 +217,10 @@ def _paths(value: Any) -> Iterator[Path]:
             yield from map(Path, item.values())
 
 
-def undefined(inputs: EvaluationInputs, choosers: Sequence[Chooser]) -> Iterator[str]:
+def undefined_metrics(inputs: EvaluationInputs, policies: Sequence[RoutingPolicy]) -> Iterator[str]:
     outcomes = inputs.outcomes
     yield from _of_pool(outcomes) if isinstance(outcomes, Pool) else _of_pair(outcomes)
-    for one in choosers:
+    for one in policies:
         router = one.router
         if np.ptp(router.scores) == 0:
             yield f"{router.name} gives all queries the same score: it routes as random does"

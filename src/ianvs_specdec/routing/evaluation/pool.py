@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ianvs_specdec.routing.evaluation.quality import Answers, Scored, extra_cost
+from ianvs_specdec.routing.evaluation.metrics import Answers, RouterScores, extra_cost
 from ianvs_specdec.routing.outcomes.recorded import Floats, Pool
 
 EDGE, CLOUD, RANDOM, ORACLE, ORACLE_MONEY = ("always-edge", "always-cloud", "random", "oracle", "oracle by cost")
@@ -29,12 +29,12 @@ ORACLES = (ORACLE, ORACLE_MONEY)
 
 
 @dataclass(frozen=True, eq=False)
-class Chooser:
+class RoutingPolicy:
     """``steps``: the scores of the steps, float64 [queries, models - 1], or None for a model alone; ``chosen``: with
     which probability it asks each model, float64 [queries, models], or None where that is not known.
     """
 
-    router: Scored
+    router: RouterScores
     steps: Floats | None
     chosen: Floats | None
     baseline: bool = False
@@ -44,45 +44,47 @@ def only(model: str) -> str:
     return f"always-{model}"
 
 
-def between_two(router: Scored) -> Chooser:
+def pair_policy(router: RouterScores) -> RoutingPolicy:
     sent = router.sent
-    return Chooser(router, router.scores[:, None], None if sent is None else np.stack([1.0 - sent, sent], axis=1))
+    return RoutingPolicy(router, router.scores[:, None], None if sent is None else np.stack([1.0 - sent, sent], axis=1))
 
 
-def chooser(router: Scored, pool: Pool, thresholds: Sequence[float] | None = None) -> Chooser:
+def pool_policy(router: RouterScores, pool: Pool, thresholds: Sequence[float] | None = None) -> RoutingPolicy:
     """``thresholds``: rising, one fewer than there are models, for a router with one score of a query. The default for
     scores from 0 to 1 is equal parts; other scores have only a curve, from thresholds that give each model as many
     queries.
     """
     # A router's own threshold and label are for two models.
-    router = Scored(router.name, router.scores, seconds=router.seconds, reworded=router.reworded)
+    router = RouterScores(router.name, router.scores, seconds=router.seconds, reworded=router.reworded)
     scores, each = router.scores, np.eye(len(pool.models))
     if scores.ndim > 1:
         extra = np.broadcast_to(np.diff(pool.cost.mean(axis=0)), (len(pool), len(pool.models) - 1))
-        return Chooser(router, _slopes(np.diff(scores, axis=1), extra), each[scores.argmax(axis=1)])
+        return RoutingPolicy(router, _slopes(np.diff(scores, axis=1), extra), each[scores.argmax(axis=1)])
     even = np.arange(1, len(pool.models)) / len(pool.models)
     if thresholds is None and not 0 <= scores.min() <= scores.max() <= 1:
-        return Chooser(router, scores[:, None] - np.quantile(scores, even), None)
+        return RoutingPolicy(router, scores[:, None] - np.quantile(scores, even), None)
     limits = even if thresholds is None else np.asarray(thresholds, dtype=np.float64)
-    return Chooser(router, scores[:, None] - limits, each[np.searchsorted(limits, scores, side="right")])
+    return RoutingPolicy(router, scores[:, None] - limits, each[np.searchsorted(limits, scores, side="right")])
 
 
-def baselines(answers: Answers) -> Iterator[Chooser]:
+def baseline_policies(answers: Answers) -> Iterator[RoutingPolicy]:
     quality, extra = answers.quality, extra_cost(answers)
     queries, models = quality.shape
     none, each, gains = np.zeros(queries), np.eye(models), np.diff(quality, axis=1)
     for place, name in enumerate(answers.models):
-        yield Chooser(Scored(only(name), none), None, each[[place] * queries], True)
+        yield RoutingPolicy(RouterScores(only(name), none), None, each[[place] * queries], True)
     mix = np.zeros((1, models - 1))
     if extra is not None:
         mix = _slopes(gains.mean(axis=0)[None, :], extra.mean(axis=0)[None, :])
-    yield Chooser(Scored(RANDOM, none), np.repeat(mix, queries, axis=0), np.full((queries, models), 1.0 / models), True)
+    yield RoutingPolicy(
+        RouterScores(RANDOM, none), np.repeat(mix, queries, axis=0), np.full((queries, models), 1.0 / models), True
+    )
     # Of equally good models the first one, which is the cheapest.
     best = each[quality.argmax(axis=1)]
     if answers.is_pair:
-        yield Chooser(Scored(ORACLE, none), gains, best, True)
+        yield RoutingPolicy(RouterScores(ORACLE, none), gains, best, True)
     if extra is not None:
-        yield Chooser(Scored(ORACLE_MONEY, none), _slopes(gains, extra), best, True)
+        yield RoutingPolicy(RouterScores(ORACLE_MONEY, none), _slopes(gains, extra), best, True)
 
 
 def _slopes(gains: Floats, extra: Floats) -> Floats:

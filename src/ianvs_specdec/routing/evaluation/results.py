@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ianvs_specdec.routing.evaluation.bootstrap import RESAMPLES, SEED, Estimate, draws, estimate, intervals, p_values
-from ianvs_specdec.routing.evaluation.curve import ROUNDING, DrawnCurves, Ranking, Sides
-from ianvs_specdec.routing.evaluation.pool import ORACLES, RANDOM, Chooser, baselines, between_two
-from ianvs_specdec.routing.evaluation.quality import Answers, Scored, Tally, Values, extra_cost, over_thresholds
-from ianvs_specdec.routing.outcomes.recorded import Floats
+from ianvs_specdec.routing.evaluation.curve import ROUNDING, DrawnCurves, Ranking
+from ianvs_specdec.routing.evaluation.metrics import Answers, RouterScores, Tally, Values, extra_cost, over_thresholds
+from ianvs_specdec.routing.evaluation.pool import ORACLES, RANDOM, RoutingPolicy, baseline_policies, pair_policy
+from ianvs_specdec.routing.outcomes.recorded import Floats, Sides
 
 STEPS = 1000
 GRID: Floats = np.arange(101) / 100.0
@@ -39,7 +39,7 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The defined metrics by name (see ``quality`` and ``overhead``), and the curve of a router."""
+    """The defined metrics by name (see ``metrics`` and ``overhead``), and the curve of a router."""
 
     name: str
     threshold: float | None
@@ -88,15 +88,17 @@ class Evaluation:
         )
 
 
-def evaluate(sides: Sides, routers: Sequence[Scored], *, resamples: int = RESAMPLES, seed: int = SEED) -> Evaluation:
-    return evaluate_choices(sides, [between_two(router) for router in routers], resamples=resamples, seed=seed)
-
-
-def evaluate_choices(
-    answers: Answers, choosers: Sequence[Chooser], *, resamples: int = RESAMPLES, seed: int = SEED
+def evaluate(
+    sides: Sides, routers: Sequence[RouterScores], *, resamples: int = RESAMPLES, seed: int = SEED
 ) -> Evaluation:
-    """``choosers``: routers of the same queries, their names all different."""
-    known = [Candidate(one, answers) for one in (*baselines(answers), *choosers)]
+    return evaluate_policies(sides, [pair_policy(router) for router in routers], resamples=resamples, seed=seed)
+
+
+def evaluate_policies(
+    answers: Answers, policies: Sequence[RoutingPolicy], *, resamples: int = RESAMPLES, seed: int = SEED
+) -> Evaluation:
+    """``policies``: routers of the same queries, their names all different."""
+    known = [Candidate(one, answers) for one in (*baseline_policies(answers), *policies)]
     _add_distances(known, [candidate.values for candidate in known])
     for weights in draws(len(answers), resamples, seed):
         _add_distances(known, [candidate.draw(weights) for candidate in known])
@@ -116,14 +118,14 @@ def evaluate_choices(
 class Candidate:
     """A router with its metrics on the queries and in each draw. Names of curves begin with ``@``, [draws, levels]."""
 
-    def __init__(self, chooser: Chooser, answers: Answers) -> None:
-        self.router, self.baseline = chooser.router, chooser.baseline
-        self._pair, self._steps, quality = answers.is_pair, chooser.steps, answers.quality
-        self._tally, self._count = Tally(self.router, chooser.chosen, answers), quality.shape[1] - 1
+    def __init__(self, policy: RoutingPolicy, answers: Answers) -> None:
+        self.router, self.baseline = policy.router, policy.baseline
+        self._pair, self._steps, quality = answers.is_pair, policy.steps, answers.quality
+        self._tally, self._count = Tally(self.router, policy.chosen, answers), quality.shape[1] - 1
         # The mean over queries is wanted, and there are as many steps of each.
         self._gain, extra = self._count * np.diff(quality, axis=1).ravel(), extra_cost(answers)
         self._cost, self._extra = answers.cost, None if extra is None else extra.ravel()
-        self.ranking = Ranking(np.zeros(1) if chooser.steps is None else chooser.steps.ravel())
+        self.ranking = Ranking(np.zeros(1) if policy.steps is None else policy.steps.ravel())
         self._coarse = self.ranking.coarse(STEPS)
         self.values = self.measure(self.ranking, np.ones((1, len(quality))))
         self._drawn: list[Values] = []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from ianvs_specdec.benchmarks.letters import OPTION, options_of
+from ianvs_specdec.benchmarks.extraction import OPTION, options_of
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.outcomes.recorded import digests
 

@@ -12,7 +12,7 @@ from tabulate import tabulate
 
 from ianvs_specdec.common.storage.cells import csv_text
 from ianvs_specdec.routing.evaluation.bootstrap import LEVEL, Estimate
-from ianvs_specdec.routing.evaluation.quality import share_of
+from ianvs_specdec.routing.evaluation.metrics import share_of
 from ianvs_specdec.routing.evaluation.results import GRID, LEVELS, Difference, Evaluation, Result
 from ianvs_specdec.routing.evaluation.rewording import KINDS
 

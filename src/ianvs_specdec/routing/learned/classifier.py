@@ -14,7 +14,7 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 if TYPE_CHECKING:
-    from ianvs_specdec.routing.outcomes.states import Halves
+    from ianvs_specdec.routing.outcomes.hidden_states import Halves
 
 CLASSIFIERS = {
     "logistic": "ianvs_specdec.routing.learned.text:LogisticClassifier",
@@ -24,7 +24,7 @@ CLASSIFIERS = {
     "lifelong": "ianvs_specdec.routing.learned.online:AdaptedClassifier",
 }
 """Name -> ``module:class``."""
-FITTED = ("encoder", "knn", "logistic", "probe")
+TRAINABLE = ("encoder", "knn", "logistic", "probe")
 """Those that are trained from outcomes; the others are what a router at work has become."""
 
 
@@ -47,10 +47,10 @@ class Classifier(ABC):
 
     @property
     def probe(self) -> Any:
-        """The ``ProbeClassifier`` that reads the edge's hidden states; then ``score_read`` scores. None: no need."""
+        """The ``ProbeClassifier`` that reads the edge's hidden states; then ``score_states`` scores. None: no need."""
         return None
 
-    def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
+    def score_states(self, queries: Sequence[Query], states: Halves) -> Floats:
         """float64 [queries], by the probe's ``states`` of them, float16 [queries, layers, 2 * hidden]."""
         raise NotImplementedError
 

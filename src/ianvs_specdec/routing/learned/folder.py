@@ -17,16 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage.replacing import beside, put_in_place
+from ianvs_specdec.common.storage.atomic import replace_folder, temporary_folder
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.json_files import read_object
 from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.routing.learned.classifier import Classifier, classifier
 from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 if TYPE_CHECKING:
-    from ianvs_specdec.routing.outcomes.states import Halves
+    from ianvs_specdec.routing.outcomes.hidden_states import Halves
 
 FORMAT: Literal[1] = 1
 FILE = "router.json"
@@ -62,15 +62,15 @@ class TrainedRouter:
     def probe(self) -> Any:
         return self.classifier.probe
 
-    def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
+    def score_states(self, queries: Sequence[Query], states: Halves) -> Floats:
         """As ``score``, of a router with a ``probe`` whose ``states`` of the queries were read."""
-        return self.calibration(self.classifier.score_read(queries, states))
+        return self.calibration(self.classifier.score_states(queries, states))
 
     def save(self, folder: Path) -> None:
         """Write the folder, whole or not at all. A router that is there already is replaced; no other folder is."""
         check_folder(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with beside(folder) as temporary:
+        with temporary_folder(folder) as temporary:
             self.classifier.save(temporary)
             np.save(temporary / SEEN, np.unique(self.seen), allow_pickle=False)
             settings = RouterSettings(
@@ -84,7 +84,7 @@ class TrainedRouter:
             )
             write_atomically(temporary / FILE, json.dumps(msgspec.to_builtins(settings), indent=2) + "\n")
             temporary.chmod(0o755)
-            put_in_place(temporary, folder)
+            replace_folder(temporary, folder)
 
     @classmethod
     def load(cls, folder: Path) -> TrainedRouter:

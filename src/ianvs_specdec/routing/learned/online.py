@@ -27,9 +27,9 @@ from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.learned.classifier import Classifier
 from ianvs_specdec.routing.learned.folder import LIFELONG_BASE, TrainedRouter, read_arrays
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
-from ianvs_specdec.routing.learned.reading import excerpt
+from ianvs_specdec.routing.learned.text_features import excerpt
+from ianvs_specdec.routing.outcomes.hidden_states import Halves
 from ianvs_specdec.routing.outcomes.recorded import Floats, text_of
-from ianvs_specdec.routing.outcomes.states import Halves
 
 SIDES = ("edge", "cloud")
 CAPACITY = 640
@@ -221,13 +221,13 @@ class AdaptedClassifier(Classifier):
 
     def score(self, queries: Sequence[Query]) -> Floats:
         if self.probe is not None:
-            return self.score_read(queries, self.probe.recorded(queries))
+            return self.score_states(queries, self.probe.states_of(queries))
         scores = self.base.score(queries).tolist()
         return np.array([self._score(query, score, None) for query, score in zip(queries, scores, strict=True)])
 
-    def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
+    def score_states(self, queries: Sequence[Query], states: Halves) -> Floats:
         assert self.probe is not None
-        scores, seen = self.base.score_read(queries, states).tolist(), self.probe.directions(states)
+        scores, seen = self.base.score_states(queries, states).tolist(), self.probe.directions(states)
         read = zip(queries, scores, seen, strict=True)
         return np.array([self._score(query, score, state) for query, score, state in read])
 

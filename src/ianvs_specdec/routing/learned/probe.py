@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import Settings, called
+from ianvs_specdec.common.settings import Settings, described_as
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.json_files import read_object
 from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.routing.learned import logistic
 from ianvs_specdec.routing.learned.classifier import Classifier
 from ianvs_specdec.routing.learned.folder import read_arrays
+from ianvs_specdec.routing.outcomes.hidden_states import Halves, RecordedStates
 from ianvs_specdec.routing.outcomes.recorded import Floats
-from ianvs_specdec.routing.outcomes.states import Halves, RecordedStates
 
 KIND = "probe"
 SETTINGS, ARRAYS = "probe.json", "probe.npz"
@@ -64,7 +64,7 @@ WEIGHT_DECAY = 0.05
 """Both keep some thousand queries from being learned by heart; up to 0.4 and 0.3 changed little."""
 
 Layer = Annotated[int, Field(ge=0)]
-Layers = Annotated[list[Layer], Field(min_length=1), called("a list of layers, as [1, 2]")]
+Layers = Annotated[list[Layer], Field(min_length=1), described_as("a list of layers, as [1, 2]")]
 Fit = Callable[[Floats, Floats], "Readout"]
 """A readout of states [queries, columns] for their labels [queries]."""
 
@@ -156,7 +156,7 @@ class ProbeOptions(Settings):
 
 
 class ProbeClassifier(Classifier):
-    """``score_read`` scores hidden states; ``score`` needs to ``read`` those of its queries first."""
+    """``score_states`` scores hidden states; ``score`` needs ``set_states`` for those of its queries first."""
 
     Options: ClassVar[type[Settings]] = ProbeOptions
 
@@ -201,9 +201,9 @@ class ProbeClassifier(Classifier):
         return self
 
     def score(self, queries: Sequence[Query]) -> Floats:
-        return self.score_read(queries, self.recorded(queries))
+        return self.score_states(queries, self.states_of(queries))
 
-    def score_read(self, queries: Sequence[Query], states: Halves) -> Floats:
+    def score_states(self, queries: Sequence[Query], states: Halves) -> Floats:
         columns = _columns(states)
         if columns.shape[1] != len(self._readout.mean):
             raise UserError(f"the probe was trained with another model ({self.model}): its states have another width")
@@ -214,12 +214,12 @@ class ProbeClassifier(Classifier):
         found = self._readout.standardized(_columns(states))
         return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), FLAT)
 
-    def recorded(self, queries: Sequence[Query]) -> Halves:
+    def states_of(self, queries: Sequence[Query]) -> Halves:
         if self._states is None:
             raise UserError("a probe reads the edge's hidden states, not the query: give --edge FILE with its settings")
         return self._states.of(queries, self.layers)
 
-    def read(self, states: RecordedStates) -> None:
+    def set_states(self, states: RecordedStates) -> None:
         self._states = states
 
     def check_edge(self, model: str, digest: str) -> None:

@@ -1,7 +1,7 @@
 """Text classifiers that learn in seconds and score a query in a few milliseconds.
 
 ``knn`` is the weighted mean of the nearest training queries' labels, by the cosines of the TF-IDF weights of words and
-pairs of words (or of ``embedding``, a model of sentence-transformers) and of the surface numbers (see ``reading``).
+pairs of words (or of ``embedding``, a model of sentence-transformers) and of the ``text_features``.
 
 ``logistic`` is the logistic function of the mean of three predictions: that one, a ridge regression on the words (the
 subject), and boosted trees on the surface numbers (the form, which carries over to other subjects).
@@ -24,15 +24,15 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import normalize
 
-from ianvs_specdec.common.errors import UserError, packages
+from ianvs_specdec.common.errors import UserError, optional_import
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.models.documents import read_object
+from ianvs_specdec.models.json_files import read_object
 from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.routing.learned.classifier import Classifier
 from ianvs_specdec.routing.learned.folder import read_arrays
 from ianvs_specdec.routing.learned.logistic import sigmoid
-from ianvs_specdec.routing.learned.reading import FEATURES, LONGEST, excerpt, surface_of
+from ianvs_specdec.routing.learned.text_features import FEATURES, LONGEST, excerpt, surface_of
 from ianvs_specdec.routing.outcomes.recorded import Floats, text_of
 
 SETTINGS, ARRAYS = "text.json", "text.npz"
@@ -91,7 +91,7 @@ class Sentences:
 
 @lru_cache(maxsize=1)
 def _loaded(name: str) -> Any:
-    with packages():
+    with optional_import():
         from sentence_transformers import SentenceTransformer
     try:
         return SentenceTransformer(name, device="cpu", trust_remote_code=False)

@@ -14,9 +14,9 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.routing.learned.classifier import Classifier, classifier
 from ianvs_specdec.routing.learned.folder import TrainedRouter
 from ianvs_specdec.routing.learned.logistic import fit_calibration
+from ianvs_specdec.routing.outcomes.hidden_states import RecordedStates
 from ianvs_specdec.routing.outcomes.labels import targets
 from ianvs_specdec.routing.outcomes.recorded import Floats, Outcomes
-from ianvs_specdec.routing.outcomes.states import RecordedStates
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +57,9 @@ def train(outcomes: Outcomes, recipe: RouterRecipe, states: RecordedStates | Non
     calibration = fit_calibration(scores[known], labels[known])
     calibrated, part = calibration(scores[known]), outcomes.take(known)
     if recipe.cloud_share is not None:
-        threshold = sharing(calibrated, recipe.cloud_share)
+        threshold = share_threshold(calibrated, recipe.cloud_share)
     else:
-        threshold = keeping(calibrated, part, recipe.keep)
+        threshold = quality_threshold(calibrated, part, recipe.keep)
     return TrainedRouter(
         recipe.kind,
         model,
@@ -116,7 +116,7 @@ ALL = 0.0
 """At this threshold every query goes to the cloud."""
 
 
-def keeping(scores: Floats, outcomes: Outcomes, keep: float) -> float:
+def quality_threshold(scores: Floats, outcomes: Outcomes, keep: float) -> float:
     """The highest threshold at which the share ``keep`` of the cloud's quality is kept with 95 % confidence: the
     one-sided normal bound of quality - keep * cloud, over queries, is not below 0.
     """
@@ -135,7 +135,7 @@ def keeping(scores: Floats, outcomes: Outcomes, keep: float) -> float:
     return float(thresholds[enough[0]]) if len(enough) else ALL
 
 
-def sharing(scores: Floats, share: float) -> float:
+def share_threshold(scores: Floats, share: float) -> float:
     """The lowest threshold at which no more than ``share`` of the queries go to the cloud."""
     thresholds, edges = _candidates(scores)
     permitted = np.flatnonzero(edges <= share * len(scores) + 1e-9)

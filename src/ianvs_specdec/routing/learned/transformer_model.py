@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from ianvs_specdec.backends.prompts import model_folder
-from ianvs_specdec.common.errors import UserError, not_installed, packages
-from ianvs_specdec.models.documents import unmarked
-from ianvs_specdec.models.layout import check_model
-from ianvs_specdec.models.loading import CLASSIFIER, load, refusal
+from ianvs_specdec.common.errors import UserError, missing_package_error, optional_import
+from ianvs_specdec.models.json_files import without_bom
+from ianvs_specdec.models.loading import CLASSIFIER, load, loading_error
 from ianvs_specdec.models.templates import render
+from ianvs_specdec.models.validation import check_model
 
 HEAD_WIDTH = 32
 """Width of an attention head of an encoder that is made from nothing."""
@@ -98,7 +98,7 @@ def pretrained(name: str, *, start: bool = False) -> tuple[Any, Any]:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
         # Damaged files raise whatever their reader has.
-        raise not_installed(error) or refusal(what, error, "model") from error
+        raise missing_package_error(error) or loading_error(what, error, "model") from error
     model = load(CLASSIFIER, folder, what=what, key="model", start=start, config=config, dtype="float32")
     return model, tokenizer
 
@@ -130,7 +130,7 @@ def tokenizer_of(folder: str) -> Any:
     if not Path(folder).is_dir():
         raise UserError(f"tokenizer: there is no folder {folder}; name one with a tokenizer", key="tokenizer")
     try:
-        return _transformers().AutoTokenizer.from_pretrained(unmarked(Path(folder)), trust_remote_code=False)
+        return _transformers().AutoTokenizer.from_pretrained(without_bom(Path(folder)), trust_remote_code=False)
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"tokenizer: cannot load the one in {folder}: {reason}", key="tokenizer") from error
@@ -168,7 +168,7 @@ def window(model: Any, max_length: int) -> int:
     return min(max_length, positions - RESERVED_POSITIONS) if positions and positions > 0 else max_length
 
 
-@packages()
+@optional_import()
 def _transformers() -> Any:
     import transformers
 

@@ -24,7 +24,7 @@ from pydantic import Field
 
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.settings import Settings, Text
-from ianvs_specdec.common.storage.claim import claim
+from ianvs_specdec.common.storage.folder_lock import lock_folder
 from ianvs_specdec.common.storage.lines import LineFile
 from ianvs_specdec.routing.learned.online import SIDES
 
@@ -147,7 +147,7 @@ class FeedbackLog:
         if path is not None:
             with self._keeping():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._claim = claim(path.parent, run)
+                self._claim = lock_folder(path.parent, run)
                 self._read(path, fresh)
         self.earlier.sort(key=lambda line: (line.answers, line.learned))
 

@@ -10,15 +10,22 @@ from typing import Any
 from ianvs_specdec.benchmarks import code
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.routing.outcomes.quality import Answers, BenchmarkQuality, Quality, Scores, compared, share
+from ianvs_specdec.routing.outcomes.quality import (
+    Answers,
+    BenchmarkQuality,
+    Quality,
+    Scores,
+    outcomes_of_answers,
+    share,
+)
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
 from ianvs_specdec.workspace.cases import Case, Dataset, Workspace, read_workspace
-from ianvs_specdec.workspace.judged import JudgedQuery, judgments, score
-from ianvs_specdec.workspace.sides import SIDES, Answered, Pair, PairedAnswers
+from ianvs_specdec.workspace.judgments import JudgedQuery, mean_rating, read_judgments
+from ianvs_specdec.workspace.sides import SIDES, Pair, PairedAnswers, SideAnswer
 
 log = logging.getLogger(__name__)
 
-Both = Mapping[int, tuple[Answered, Answered]]
+Both = Mapping[int, tuple[SideAnswer, SideAnswer]]
 """What the edge and the cloud answered, by the number of the row in the data file."""
 
 
@@ -43,7 +50,7 @@ def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str
             continue
         for case in cases:
             sides.add(case, dataset, case.answers())
-        sides.complete(cases, dataset, workspace.kept(cases[0].job))
+        sides.complete(cases, dataset, workspace.journal(cases[0].job))
         if both := sides.both(pair):
             found.append((cases, dataset, both))
     if not found:
@@ -75,7 +82,7 @@ def _outcomes(cases: list[Case], dataset: Dataset, both: Both, quality: Quality,
     answers = {
         side: [[(pair[place].texts, pair[place].cost)] for pair in both.values()] for place, side in enumerate(SIDES)
     }
-    outcomes = compared(queries, golds, answers, quality)
+    outcomes = outcomes_of_answers(queries, golds, answers, quality)
     if not len(outcomes):
         raise UserError(f"{workspace.folder} holds no score for any of {len(both)} queries that both models answered")
     if missing := len(dataset.queries) - len(outcomes):
@@ -105,7 +112,7 @@ class _JournalRatings(BenchmarkQuality):
         found = super().__call__(queries, answers, golds)
         rows = enumerate(zip(queries, map(tuple, answers), golds, strict=True))
         asked = {place: JudgedQuery(*row) for place, row in rows if row[0].scorer == "judge"}
-        for place, judged in judgments(self._workspace, self._case, asked)[1].items() if asked else ():
-            if (mean := score(judged)) is not None:
+        for place, judged in read_judgments(self._workspace, self._case, asked)[1].items() if asked else ():
+            if (mean := mean_rating(judged)) is not None:
                 found[place] = share("judge", mean)
         return found

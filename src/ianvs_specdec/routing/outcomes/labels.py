@@ -26,7 +26,7 @@ def targets(outcomes: Outcomes, kind: str = "hybrid", epsilon: float = 0.0) -> F
 
     Raises UserError if all queries have the same label: there would be nothing to learn.
     """
-    values = truths(outcomes, kind, epsilon)
+    values = label_values(outcomes, kind, epsilon)
     if np.ptp(values) == 0:
         raise UserError(
             f"all {len(outcomes)} queries have the {kind} label {values[0]:g} (quality of the edge "
@@ -35,7 +35,7 @@ def targets(outcomes: Outcomes, kind: str = "hybrid", epsilon: float = 0.0) -> F
     return values
 
 
-def truths(outcomes: Outcomes, kind: str, epsilon: float) -> Floats:
+def label_values(outcomes: Outcomes, kind: str, epsilon: float) -> Floats:
     """The label of each query, whatever they are. Soft labels are made with these queries' own shift."""
     if kind not in LABELS:
         raise unknown("label", kind, LABELS)

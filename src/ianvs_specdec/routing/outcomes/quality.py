@@ -13,11 +13,11 @@ import numpy as np
 
 from ianvs_specdec.benchmarks import scorers
 from ianvs_specdec.benchmarks.judge_prompts import HIGHEST, LOWEST
-from ianvs_specdec.benchmarks.thoughts import without_thoughts
-from ianvs_specdec.common.errors import UserError, install, unknown
+from ianvs_specdec.benchmarks.reasoning import without_reasoning
+from ianvs_specdec.common.errors import UserError, install_command, unknown
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.outcomes.recorded import Outcomes
-from ianvs_specdec.workspace.scoring import TOGETHER
+from ianvs_specdec.workspace.scoring import BATCH_SCORERS
 
 Answers = Sequence[str]
 """One query's answers, turn by turn."""
@@ -63,7 +63,7 @@ class BenchmarkQuality(Quality):
             places = [place for place, query in enumerate(queries) if query.scorer == name]
             pairs = [(answers[place], golds[place]) for place in places]
             one = scorers.scorer(name)
-            values = TOGETHER[name](pairs) if name in TOGETHER else [one(*pair) for pair in pairs]
+            values = BATCH_SCORERS[name](pairs) if name in BATCH_SCORERS else [one(*pair) for pair in pairs]
             for place, value in zip(places, values, strict=True):
                 found[place] = share(name, value)
         return found
@@ -99,7 +99,7 @@ class ReferenceQuality(Quality):
         for place, (given, gold) in enumerate(zip(answers, golds, strict=True)):
             for answer, reference in zip(given, scorers.references_of(gold), strict=False):
                 if reference:
-                    pairs.append((without_thoughts(answer), reference))
+                    pairs.append((without_reasoning(answer), reference))
                     owners.append(place)
         by_query: dict[int, list[float]] = {}
         for place, value in zip(owners, self._likeness(pairs), strict=True):
@@ -118,7 +118,7 @@ def _rouge_l() -> Likeness:
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError as error:
-        raise UserError(f"--quality rouge-l needs rouge-score: {install('rouge')}") from error
+        raise UserError(f"--quality rouge-l needs rouge-score: {install_command('rouge')}") from error
     scorer = RougeScorer(["rougeL"], tokenizer=_Words())
     return lambda pairs: [scorer.score(reference, answer)["rougeL"].fmeasure for answer, reference in pairs]
 
@@ -153,7 +153,9 @@ Given = Sequence[Sequence[tuple[Answers, float | None]]]
 """By query the texts and the cost of one or more answers: the first is that of the model, the others are samples."""
 
 
-def compared(queries: Sequence[Query], golds: Sequence[Any], sides: Mapping[str, Given], quality: Quality) -> Outcomes:
+def outcomes_of_answers(
+    queries: Sequence[Query], golds: Sequence[Any], sides: Mapping[str, Given], quality: Quality
+) -> Outcomes:
     """The outcomes of the queries whose answers all have a score. ``sides``: ``edge`` and ``cloud``."""
     columns: dict[str, Any] = {}
     scored = np.ones(len(queries), dtype=bool)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ianvs_specdec.common.errors import UserError, packages
-from ianvs_specdec.models.documents import unmarked
-from ianvs_specdec.models.loading import load, refusal
+from ianvs_specdec.common.errors import UserError, optional_import
+from ianvs_specdec.models.json_files import without_bom
+from ianvs_specdec.models.loading import load, loading_error
 
 BATCH = 8
 LONGEST = 1024
@@ -47,7 +47,7 @@ class Seq2SeqLikelihood:
                 found[place] = value
         return found
 
-    @packages()
+    @optional_import()
     def _load(self) -> None:
         if self._model is not None:
             return
@@ -57,11 +57,11 @@ class Seq2SeqLikelihood:
         model = load("AutoModelForSeq2SeqLM", self._folder, what=what, dtype="float32")
         try:
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(
-                unmarked(self._folder), local_files_only=True, trust_remote_code=False
+                without_bom(self._folder), local_files_only=True, trust_remote_code=False
             )
         except Exception as error:
             # Damaged files raise whatever their reader has.
-            raise refusal(what, error) from error
+            raise loading_error(what, error) from error
         self._model = model
 
     def _batch(self, pairs: Sequence[tuple[str, str]]) -> list[float]:

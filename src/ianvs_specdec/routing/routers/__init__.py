@@ -43,7 +43,7 @@ def check_router(value: Any) -> None:
     kind.check_hyperparameters(hyperparameters)
 
 
-def check_router_beside(value: Any, modules: Modules) -> None:
+def check_router_in_test_case(value: Any, modules: Modules) -> None:
     """Raise UserError if that router cannot work beside the other modules of a test case. Loads nothing."""
     kind, hyperparameters = _parse(value)
     kind.check_test_case(hyperparameters, modules)

@@ -18,9 +18,9 @@ from pydantic import create_model
 
 from ianvs_specdec.benchmarks.rows import query_of_row, row_of
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import Settings, Share, build
+from ianvs_specdec.common.settings import Settings, Share, validated
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.plugin.overhead import Routing, restore_routing_time
+from ianvs_specdec.plugin.routing_time import RoutingRecord, restore_routing_time
 from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.journal import Journal
 from ianvs_specdec.records.response import Response
@@ -91,7 +91,7 @@ class Router(_Given, ABC):
         shipped = next((base for base in cls.__mro__ if base.__module__.startswith(f"{__package__}.")), Router)
         own = any("__init__" in vars(base) for base in cls.__mro__[: cls.__mro__.index(shipped)])
         known = declared(Router if own else shipped)
-        build(known, {name: value for name, value in hyperparameters.items() if name in known.model_fields})
+        validated(known, {name: value for name, value in hyperparameters.items() if name in known.model_fields})
         defaults = {name: field.default for name, field in known.model_fields.items() if not field.is_required()}
         if not own:
             for name, default in defaults.items():
@@ -128,7 +128,7 @@ class Router(_Given, ABC):
             # A UserError has its message, and errors of the package's own routers are faults of the package.
             if isinstance(error, UserError) or not self._is_own():
                 raise
-            raise UserError(f"{self._about(data)} failed: {in_words(error)}") from error
+            raise UserError(f"{self._about(data)} failed: {describe_error(error)}") from error
         if not isinstance(decision, Decision):
             raise UserError(f"{self._about(data)}: decide must return a Decision, not {_shown(decision)}")
         score, hard = plain_score(decision.score), plain_bool(decision.hard)
@@ -159,7 +159,7 @@ class Router(_Given, ABC):
         started = time.perf_counter()
         decision = self.checked(data)
         seconds = time.perf_counter() - started - decision.waited
-        record = Routing({
+        record = RoutingRecord({
             "router": type(self).__name__,
             "score": decision.score,
             "hard": decision.hard,
@@ -170,7 +170,7 @@ class Router(_Given, ABC):
         self._leave(record, data)
         return decision.hard
 
-    def _leave(self, record: Routing, data: Any) -> None:
+    def _leave(self, record: RoutingRecord, data: Any) -> None:
         """Put the record where the model that answers finds it, and into an answer that there is already."""
         places = [place for place in (data, row_of(data)) if isinstance(place, dict)]
         if places and self.timed:
@@ -224,7 +224,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-def in_words(error: BaseException, *, message: bool = True) -> str:
+def describe_error(error: BaseException, *, message: bool = True) -> str:
     """The error, and the line at which it was raised. Its message may hold the text of a query."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""

@@ -20,7 +20,7 @@ from ianvs_specdec.common.settings import Share
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.routing.routers.base import Decision
-from ianvs_specdec.routing.routers.composed import AnyRouter, ConstrainedRouter, overrule
+from ianvs_specdec.routing.routers.constrained import AnyRouter, ConstrainedRouter, overrule
 
 MEMORY = 2
 """The number of windows whose ranks are remembered."""
@@ -262,7 +262,7 @@ class BudgetRouter(ConstrainedRouter):
             if actual is not None:
                 self._spending.correct(charge.index, actual - charge.amount)
 
-    def abandoned(self, data: Any) -> None:
+    def refund(self, data: Any) -> None:
         self.began("edge", data)
         self.ended("edge", data, None)
 

@@ -20,7 +20,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.plugin import edge_first, observers
 from ianvs_specdec.plugin.processor import DatasetProcessor
 from ianvs_specdec.routing.routers.base import Decision, Modules
-from ianvs_specdec.routing.routers.composed import PRIVATE, AnyRouter, ConstrainedRouter, overrule
+from ianvs_specdec.routing.routers.constrained import PRIVATE, AnyRouter, ConstrainedRouter, overrule
 
 Seconds = Annotated[float, Field(gt=0, le=1e6)]
 
@@ -189,7 +189,7 @@ class LatencyRouter(ConstrainedRouter):
         if PRIVATE in decision.details:
             return decision
         # A cascade inside may have asked the edge: then its answer is there, as in the mode inference-then-mining.
-        data = edge_first.waiting(data)
+        data = edge_first.pending_answer(data)
         slo = self._slo or _given(row_of(data))
         if not slo:
             raise UserError(NO_OBJECTIVE, key="slo_ttft")

@@ -13,19 +13,19 @@ from pydantic import Field
 from ianvs_specdec.backends import backend, resolve
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import Share, Text, rule
+from ianvs_specdec.common.settings import Share, Text, validator
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import edge_first
 from ianvs_specdec.plugin.models import EdgeModel
 from ianvs_specdec.records.identity import FileDigests
 from ianvs_specdec.routing.learned.folder import TrainedRouter, is_probe, read_settings
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
-from ianvs_specdec.routing.outcomes.states import Halves
+from ianvs_specdec.routing.outcomes.hidden_states import Halves
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
 
 RouterFolder = Annotated[
     Text,
-    rule(lambda path: read_settings(Path(path))),
+    validator(lambda path: read_settings(Path(path))),
     Field(description="the folder of a router, which specdec route train makes"),
 ]
 
@@ -70,7 +70,7 @@ class LearnedRouter(Router):
         if (probe := self.trained.probe) is None:
             return super().decide(data)
         query = query_of_row(data)
-        score, waited = score_encoded(data, probe, lambda states: float(self.trained.score_read([query], states)[0]))
+        score, waited = score_encoded(data, probe, lambda states: float(self.trained.score_states([query], states)[0]))
         if score is None:
             return Decision(1.0, True, UNANSWERED, waited=waited)
         return Decision(score, score >= self.threshold, waited=waited)

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.settings import Count, ExistingPath, Share, Text, rule
+from ianvs_specdec.common.settings import Count, ExistingPath, Share, Text, validator
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.plugin import observers
 from ianvs_specdec.records.identity import digest
@@ -26,9 +26,9 @@ from ianvs_specdec.routing.learned.folder import TrainedRouter, check_folder, is
 from ianvs_specdec.routing.learned.online import SIDES, AdaptedClassifier, OnlineLearner
 from ianvs_specdec.routing.learned.probe import ProbeClassifier
 from ianvs_specdec.routing.lifelong.feedback import FeedbackLog, check_feedback, named
-from ianvs_specdec.routing.lifelong.lessons import AskedQuery, Exploration, Lessons, adapted, item_of
+from ianvs_specdec.routing.lifelong.learning import Exploration, FeedbackLearner, QueryFeatures, adapted, query_features
+from ianvs_specdec.routing.outcomes.hidden_states import Halves
 from ianvs_specdec.routing.outcomes.recorded import load_outcomes, text_of
-from ianvs_specdec.routing.outcomes.states import Halves
 from ianvs_specdec.routing.routers.base import Decision, Modules, Router
 from ianvs_specdec.routing.routers.learned import UNANSWERED, LearnedRouter, RouterFolder, score_encoded
 from ianvs_specdec.routing.routers.random_router import uniform
@@ -46,8 +46,8 @@ def _check_saved(folder: str) -> None:
         raise UserError(str(error).replace("--out", "save_to"), key="save_to") from error
 
 
-FeedbackSource = Annotated[Any, rule(check_feedback)]
-SavedFolder = Annotated[Text, rule(_check_saved)]
+FeedbackSource = Annotated[Any, validator(check_feedback)]
+SavedFolder = Annotated[Text, validator(_check_saved)]
 
 
 class LifelongRouter(Router):
@@ -55,7 +55,7 @@ class LifelongRouter(Router):
 
     - ``path``: a trained router's folder, or one that a LifelongRouter saved, to continue from;
     - ``feedback``: ``scorer``, a file of JSON lines, or an endpoint (see ``routing.lifelong.feedback``);
-    - ``explore``: share of the decisions that are flipped (see ``lessons.Exploration``), drawn by ``seed`` and the
+    - ``explore``: share of the decisions that are flipped (see ``learning.Exploration``), drawn by ``seed`` and the
       query's content;
     - ``replay``: a file of outcomes to learn from first;
     - ``save_every``, ``save_to``: feedbacks between saves, and the folder (default: in the job's).
@@ -95,9 +95,9 @@ class LifelongRouter(Router):
         to = Path(save_to) if save_to else own / LEARNED if own else None
         saved = replace(adapted(self.base, learner), threshold=self.threshold, seen=trained.seen)
         self._exploration = Exploration(self.explore)
-        self._lessons = Lessons(saved, learner, self._exploration, book, feedback, to, save_every)
+        self._lessons = FeedbackLearner(saved, learner, self._exploration, book, feedback, to, save_every)
         weakref.finalize(self, self._lessons.close)
-        self._asked: OrderedDict[tuple[str, str], AskedQuery] = OrderedDict()
+        self._asked: OrderedDict[tuple[str, str], QueryFeatures] = OrderedDict()
         self._mutex = threading.Lock()
         if replay and goes_on is None:
             self._replay(Path(replay))
@@ -118,7 +118,7 @@ class LifelongRouter(Router):
         return self.base.probe is not None
 
     @property
-    def feedbacks(self) -> int:
+    def feedback_count(self) -> int:
         return self._lessons.count
 
     @property
@@ -128,7 +128,7 @@ class LifelongRouter(Router):
     def score(self, query: Query) -> float:
         return self._corrected(self._item(query))
 
-    def _corrected(self, item: AskedQuery) -> float:
+    def _corrected(self, item: QueryFeatures) -> float:
         return self._lessons.learner.solution.score(item.score, item.grams, item.group, item.state)
 
     def decide(self, data: Any) -> Decision:
@@ -150,12 +150,12 @@ class LifelongRouter(Router):
         """Learn the worth of the answer of ``side``, from 0 to 1. Not kept in the log."""
         self._lessons.learn(side, worth, self._item(query))
 
-    def lesson(self, query: Query) -> Callable[[str, float], None] | None:
+    def feedback_callback(self, query: Query) -> Callable[[str, float], None] | None:
         """As ``learn``, for later: nothing of the query's text is kept. None where a probe has not read it."""
         unread = self.probes and _key(query) not in self._asked
         return None if unread else partial(self._lessons.learn, item=self._item(query))
 
-    def judged_elsewhere(self) -> None:
+    def disable_scorer(self) -> None:
         """The rows to come have no gold answers for the benchmark's scorer."""
         self._lessons.scored = False
 
@@ -173,20 +173,20 @@ class LifelongRouter(Router):
             return
         self._lessons.answered(side, query, item or self._item(query), data, response)
 
-    def _item(self, query: Query) -> AskedQuery:
+    def _item(self, query: Query) -> QueryFeatures:
         with self._mutex:
             item = self._asked.get(_key(query))
         if item is not None:
             return item
         if (probe := self.base.probe) is not None:
-            return self._read(query, probe, probe.recorded([query]))
-        return self._remembered(query, item_of(query, float(self.base.score([query])[0])))
+            return self._read(query, probe, probe.states_of([query]))
+        return self._remembered(query, query_features(query, float(self.base.score([query])[0])))
 
-    def _read(self, query: Query, probe: ProbeClassifier, states: Halves) -> AskedQuery:
-        score, state = float(self.base.score_read([query], states)[0]), probe.directions(states)[0]
-        return self._remembered(query, item_of(query, score, state))
+    def _read(self, query: Query, probe: ProbeClassifier, states: Halves) -> QueryFeatures:
+        score, state = float(self.base.score_states([query], states)[0]), probe.directions(states)[0]
+        return self._remembered(query, query_features(query, score, state))
 
-    def _remembered(self, query: Query, item: AskedQuery) -> AskedQuery:
+    def _remembered(self, query: Query, item: QueryFeatures) -> QueryFeatures:
         with self._mutex:
             self._asked[_key(query)] = item
             if len(self._asked) > ASKED:
@@ -198,7 +198,7 @@ class LifelongRouter(Router):
         chosen = outcomes.take(np.sort(np.random.default_rng(self.seed).permutation(len(outcomes))[:REPLAYED]))
         columns = (self.base.score(chosen.queries), chosen.edge, chosen.cloud)
         for query, score, *worths in zip(chosen.queries, *map(np.ndarray.tolist, columns), strict=True):
-            item = item_of(query, score)
+            item = query_features(query, score)
             for side, worth in zip(SIDES, worths, strict=True):
                 self._lessons.take_in(side, item, worth)
         self._lessons.learner.solve()

@@ -11,11 +11,11 @@ import regex
 from pydantic import Field
 
 from ianvs_specdec.benchmarks.rows import query_of_row
-from ianvs_specdec.common.errors import UserError, packages, unknown
-from ianvs_specdec.common.settings import Settings, Share, Text, called, rule
+from ianvs_specdec.common.errors import UserError, optional_import, unknown
+from ianvs_specdec.common.settings import Settings, Share, Text, described_as, validator
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.routing.routers.base import Decision
-from ianvs_specdec.routing.routers.composed import PRIVATE, AnyRouter, ConstrainedRouter
+from ianvs_specdec.routing.routers.constrained import PRIVATE, AnyRouter, ConstrainedRouter
 from ianvs_specdec.routing.routers.personal_data import KINDS, kinds_in
 
 SECONDS = 0.2
@@ -58,11 +58,11 @@ def _compiled(value: Mapping[str, str | list[str]]) -> list[tuple[str, Any]]:
     return compiled
 
 
-Kinds = Annotated[list[str], rule(_check_kinds)]
+Kinds = Annotated[list[str], validator(_check_kinds)]
 Patterns = Annotated[
-    dict[Text, Text | list[Text]], rule(_compiled), called("a mapping from kinds to regular expressions")
+    dict[Text, Text | list[Text]], validator(_compiled), described_as("a mapping from kinds to regular expressions")
 ]
-DetectorModel = Annotated[str | dict[str, Any], rule(_detector)]
+DetectorModel = Annotated[str | dict[str, Any], validator(_detector)]
 
 
 class PrivacyRouter(ConstrainedRouter):
@@ -90,7 +90,7 @@ class PrivacyRouter(ConstrainedRouter):
     def check_hyperparameters(cls, hyperparameters: Mapping[str, Any]) -> None:
         super().check_hyperparameters(hyperparameters)
         if hyperparameters.get("detector") is not None:
-            with packages():
+            with optional_import():
                 for package in ("presidio_analyzer", "spacy"):
                     if importlib.util.find_spec(package) is None:
                         raise ModuleNotFoundError(name=package)
@@ -128,7 +128,7 @@ class Detector:
 
     def __init__(self, settings: DetectorSettings) -> None:
         model, language = settings.model, settings.language
-        with packages():
+        with optional_import():
             import spacy
             from presidio_analyzer import AnalyzerEngine
             from presidio_analyzer.nlp_engine import NlpEngineProvider

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ianvs_specdec.common.errors import UserError, packages, warn_once
+from ianvs_specdec.common.errors import UserError, optional_import, warn_once
 from ianvs_specdec.routing.routers.base import Decision
-from ianvs_specdec.routing.routers.composed import PRIVATE, AnyRouter, ConstrainedRouter, overrule
+from ianvs_specdec.routing.routers.constrained import PRIVATE, AnyRouter, ConstrainedRouter, overrule
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class ResourceRouter(ConstrainedRouter):
 
 def _psutil() -> Callable[[], SensorReading]:
     """Reads what psutil knows on this machine. Raises UserError if it is not installed."""
-    with packages():
+    with optional_import():
         import psutil
 
     # The share of processor time is that since the call before; the first one has none.

@@ -25,9 +25,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ianvs_specdec.benchmarks.reasoning import without_reasoning
 from ianvs_specdec.benchmarks.rows import query_of_row
 from ianvs_specdec.benchmarks.scorers import EXTRACTED, text
-from ianvs_specdec.benchmarks.thoughts import without_thoughts
 from ianvs_specdec.common.errors import UserError
 
 Response = Mapping[str, Any]
@@ -90,7 +90,7 @@ def option_mismatch(response: Response) -> float:
     query = query_of_row(response)
     found = _OPTION.findall(query.turns[-1])
     options = {letter: text.strip().casefold() for letter, text in found if text.strip()}
-    chosen, answer = response["prediction"], without_thoughts(response["turns"][-1]["completion"])
+    chosen, answer = response["prediction"], without_reasoning(response["turns"][-1]["completion"])
     if response["scorer"] != "choice" or chosen not in options:
         return 1.0 if response["scorer"] == "choice" and chosen is None else 0.5
     place = _place("choice", chosen, answer)
@@ -123,7 +123,7 @@ def disagreement(response: Response) -> float:
 def _likeness(sample: Response, response: Response) -> float:
     """Mean chrF of the turns, 0 to 100."""
     texts, others = (
-        [without_thoughts(turn["completion"]) for turn in answer["turns"]] for answer in (sample, response)
+        [without_reasoning(turn["completion"]) for turn in answer["turns"]] for answer in (sample, response)
     )
     if texts == others:
         return 100.0

@@ -17,8 +17,8 @@ from torch import Tensor
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.engine.acceptance import choose
-from ianvs_specdec.engine.loop import MOST_AT_ONCE
-from ianvs_specdec.engine.memory import for_sequences
+from ianvs_specdec.engine.loop import MAX_BATCH_SIZE
+from ianvs_specdec.engine.memory import sequence_budget
 from ianvs_specdec.engine.sampling import Noise
 from ianvs_specdec.net.split import split_pb2 as pb
 from ianvs_specdec.net.split.wire import (
@@ -29,7 +29,7 @@ from ianvs_specdec.net.split.wire import (
     unpack_states,
 )
 from ianvs_specdec.serving.verifier.session import Metrics, Outbox, Stream, StreamError
-from ianvs_specdec.targets.native.range import LayerRange, Rows
+from ianvs_specdec.targets.native.layer_range import LayerRange, Rows
 from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget
 
 log = logging.getLogger(__name__)
@@ -71,11 +71,11 @@ class Slices:
         self._native = native = target if isinstance(target, NativeTarget) else None
         self.numerics = native.numerics if native else ""
         self.idle, self.max_tree = idle, draft + 1
-        self.max_rows = MOST_AT_ONCE * self.max_tree + PROMPT_ROWS
+        self.max_rows = MAX_BATCH_SIZE * self.max_tree + PROMPT_ROWS
         """Rows of a step, and of a message."""
         self.largest = row_bytes(native.native.hidden, pb.FLOAT32) * self.max_rows if native else 0
         """Maximum bytes of the hidden states of one message."""
-        self.memory = for_sequences(native.device) if native else None
+        self.memory = sequence_budget(native.device) if native else None
         self.sessions: set[SliceSession] = set()
         self._ranges: dict[int, LayerRange] = {}
         self._waiting: list[_Work] = []
@@ -145,7 +145,7 @@ class Slices:
             answers = rows = 0
             for work in first.values():
                 answers, rows = answers + len(work.slice.rows), rows + work.rows
-                if works and (answers > MOST_AT_ONCE or rows > self.max_rows):
+                if works and (answers > MAX_BATCH_SIZE or rows > self.max_rows):
                     break
                 if not works or work.session.layers is works[0].session.layers:
                     works.append(work)
@@ -198,8 +198,8 @@ class SliceSession(Stream):
         rows = sum(one.more + 1 for one in part.rows)
         if len(part.states) != rows * row_bytes(self.layers.model.hidden, self._states):
             raise StreamError(pb.INVALID, "each row needs a hidden state")
-        if rows > slices.max_rows or len(part.rows) > MOST_AT_ONCE or len(part.ended) > MAX_ANSWERS:
-            limits = f"{MOST_AT_ONCE} answers, {slices.max_rows} rows and {MAX_ANSWERS} ends"
+        if rows > slices.max_rows or len(part.rows) > MAX_BATCH_SIZE or len(part.ended) > MAX_ANSWERS:
+            limits = f"{MAX_BATCH_SIZE} answers, {slices.max_rows} rows and {MAX_ANSWERS} ends"
             raise StreamError(pb.INVALID, f"a message has at most {limits}")
         if not self._closed:
             self._pending += 1

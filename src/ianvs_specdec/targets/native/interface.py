@@ -141,7 +141,6 @@ FUNCTIONS: dict[str, tuple[type | None, list[type]]] = {
     "page_bytes": (c_int64, [c_void_p]),
     "page_positions": (c_int32, []),
     "model_memory": (c_int64, [c_void_p]),
-    "model_scratch": (c_int64, [c_void_p]),
     "sequence_new": (c_void_p, [c_void_p]),
     "sequence_free": (None, [c_void_p]),
     "sequence_length": (c_int64, [c_void_p]),

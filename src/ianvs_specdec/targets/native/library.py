@@ -53,7 +53,7 @@ def best() -> str:
 
 
 @functools.cache
-def why_not() -> str | None:
+def unavailable_reason() -> str | None:
     """Why the native step cannot be had, in a line; None where it can."""
     try:
         load()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.models.families import Description, LayerKind, describe
-from ianvs_specdec.targets.fit import has_plain_projections
+from ianvs_specdec.targets.compatibility import has_plain_projections
 from ianvs_specdec.targets.native.model import POSITIONS_AT_ONCE, Features, Layer
 from ianvs_specdec.targets.native.product import Product
 
@@ -121,7 +121,7 @@ def rotations_of(model: Any, description: Description) -> Callable[[int], tuple[
     return make
 
 
-def why_not_described(model: Any) -> str | None:
+def unsupported_config_reason(model: Any) -> str | None:
     """Why the configuration, or the modules, of ``model`` are not those of a family that is described."""
     try:
         description_of(model)

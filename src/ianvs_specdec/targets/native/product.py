@@ -34,7 +34,7 @@ class Product:
         if not self.pointer:
             raise MemoryError(f"not enough memory for a weight of {self.out} x {self.inputs}")
         interface.freed(self, library.specdec_product_free, self.pointer)
-        self.held_bytes: int = library.specdec_product_bytes(self.pointer)
+        self.library_bytes: int = library.specdec_product_bytes(self.pointer)
         self._run = library.specdec_product_run
 
     def __call__(self, x: Tensor) -> Tensor:

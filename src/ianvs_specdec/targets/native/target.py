@@ -16,23 +16,29 @@ import torch
 from torch import Tensor
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.engine.contracts import Output, Piece, Prompt, pieces
+from ianvs_specdec.engine.contracts import Output, PromptChunk, StepInput, prompt_chunks
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.models.rotary import window_of
-from ianvs_specdec.targets.fit import agrees
+from ianvs_specdec.targets.compatibility import agrees
 from ianvs_specdec.targets.native import interface, library
 from ianvs_specdec.targets.native.build import fingerprint
+from ianvs_specdec.targets.native.layer_range import LayerRange
 from ianvs_specdec.targets.native.model import ALL, LAST, NONE, Features, Model, Parts, Rotations
-from ianvs_specdec.targets.native.packing import Packer, description_of, features_of, rotations_of, why_not_described
+from ianvs_specdec.targets.native.packing import (
+    Packer,
+    description_of,
+    features_of,
+    rotations_of,
+    unsupported_config_reason,
+)
 from ianvs_specdec.targets.native.product import Product
-from ianvs_specdec.targets.native.range import LayerRange
 
 PROMPT_ROWS = 256
 """Rows from which a product gains little from more of them; a longer piece would only make others wait."""
 
 
 class NativeTarget:
-    """Implements ``contracts.Target`` for a loaded ``transformers`` model that ``fits_native``.
+    """Implements ``contracts.Target`` for a loaded ``transformers`` model that ``native_unsupported_reason``.
 
     Weights are copied. With ``consume`` the model gives up its own copy layer by layer and must not be used for
     anything else afterwards. ``quantization`` rounds the products' weights to 8 or 4 bits (with ``"int4"`` those of the
@@ -124,7 +130,7 @@ class NativeTarget:
             for own in logits:
                 own.div_(most).tanh_().mul_(most)
 
-    def warm(self, tokens: int) -> None:
+    def warm_up(self, tokens: int) -> None:
         """Nothing is compiled when it is first used."""
 
     def memory(self, positions: int) -> int:
@@ -133,14 +139,14 @@ class NativeTarget:
     def open(self, features: Sequence[int] = ()) -> NativeSequence:
         return NativeSequence(self, tuple(index % (self.layers + 1) for index in features))
 
-    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+    def step(self, parts: Sequence[tuple[Any, StepInput]]) -> list[Output]:
         """See ``contracts.Target``. Raises ``ValueError`` for a token that the model does not have, and
         ``MemoryError``; no sequence has changed then."""
         early = [self._turn(sequence, piece) for sequence, piece in parts]
         outputs = self._compute(parts)
         return list(map(_joined, early, outputs))
 
-    def _compute(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
+    def _compute(self, parts: Sequence[tuple[Any, StepInput]]) -> list[Output]:
         given, end = Parts(), 0
         tokens: list[int] = []
         wanted: set[int] = set()
@@ -151,7 +157,7 @@ class NativeTarget:
             end = max(end, sequence.length + rows)
             ends = self.layers in sequence.features
             turned = sequence.rotation
-            if isinstance(piece, Prompt):
+            if isinstance(piece, PromptChunk):
                 logits_of = LAST if piece.last else NONE
                 given.add(sequence.state, rows, stay=True, logits=logits_of, ends=ends, rotation=turned)
             else:
@@ -160,25 +166,27 @@ class NativeTarget:
         logits, hidden = self.native.step(given, self._rotations(end), tokens=tokens, features=features)
         return self._outputs(parts, logits, dict(zip(features, hidden, strict=True)))
 
-    def _outputs(self, parts: Sequence[tuple[Any, Piece]], logits: Tensor, hidden: dict[int, Tensor]) -> list[Output]:
+    def _outputs(
+        self, parts: Sequence[tuple[Any, StepInput]], logits: Tensor, hidden: dict[int, Tensor]
+    ) -> list[Output]:
         outputs, row, logits_row = [], 0, 0
         for sequence, piece in parts:
             rows = len(piece.tokens)
             with_logits = rows
             sequence.computed(piece)
-            if isinstance(piece, Prompt):
+            if isinstance(piece, PromptChunk):
                 with_logits = int(piece.last)
             kept = tuple(hidden[index][row : row + rows] for index in sequence.features)
             outputs.append(Output(logits[logits_row : logits_row + with_logits], kept))
             row, logits_row = row + rows, logits_row + with_logits
         return outputs
 
-    def _turn(self, sequence: NativeSequence, piece: Piece) -> Early | None:
+    def _turn(self, sequence: NativeSequence, piece: StepInput) -> Early | None:
         """Give a sequence the rotations of the length that it will have. Where some nodes of a tree have those of
         before, they are computed here."""
         if self.switch_length is None:
             return None
-        ends = [len(piece.tokens)] if isinstance(piece, Prompt) else [depth + 1 for depth in piece.depths]
+        ends = [len(piece.tokens)] if isinstance(piece, PromptChunk) else [depth + 1 for depth in piece.depths]
         late = [sequence.length + end > self.switch_length for end in ends]
         early = None
         if any(late) and not all(late):
@@ -194,7 +202,7 @@ class NativeTarget:
         # Where a step fails, the next one begins anew.
         sequence.rotation = None
         sequence.state.restore(0)
-        for piece in pieces(sequence.kept, self.prompt_rows):
+        for piece in prompt_chunks(sequence.kept, self.prompt_rows):
             given = Parts()
             given.add(sequence.state, len(piece.tokens), stay=True, logits=NONE, rotation=rotation)
             self.native.step(given, self._rotations(len(sequence.kept)), tokens=piece.tokens)
@@ -228,12 +236,12 @@ class NativeSequence:
         self.rotation: int | None = 0
         self.state = target.native.open()
         self.kept: list[int] = []
-        self.reach = target.window
+        self.position_limit = target.window
         self._tree = TokenTree.chain(0)
 
-    def computed(self, piece: Piece) -> None:
+    def computed(self, piece: StepInput) -> None:
         """``piece`` was computed behind what stays."""
-        if isinstance(piece, Prompt):
+        if isinstance(piece, PromptChunk):
             self.length += len(piece.tokens)
             self.kept += piece.tokens
         else:
@@ -263,11 +271,11 @@ def numerics(dtype: torch.dtype, quantization: str | None = None, variant: str |
     return f"{_name(dtype)}, {quantization or 'not quantized'}, {instructions}, native step {fingerprint()}"
 
 
-def fits_native(model: Any) -> str | None:
+def native_unsupported_reason(model: Any) -> str | None:
     """Why ``NativeTarget`` cannot compute ``model``, a ``transformers`` causal LM; None if it can."""
     if model.device.type != "cpu":
         return f"the native step runs on a CPU, and the model is on {model.device}"
-    if (reason := why_not_described(model)) is not None:
+    if (reason := unsupported_config_reason(model)) is not None:
         return reason
     dtypes = {parameter.dtype for parameter in model.parameters()}
     if len(dtypes) != 1 or not dtypes <= interface.KINDS.keys():

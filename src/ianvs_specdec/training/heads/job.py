@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.progress import Progress
-from ianvs_specdec.common.storage.purpose import keep_to
-from ianvs_specdec.models.templates import UNTOLD, template_of, timed
+from ianvs_specdec.common.storage.purpose import check_purpose
+from ianvs_specdec.models.templates import DEFAULT_SAMPLING, read_template, with_template_time
 from ianvs_specdec.records.identity import FileDigests, digest
 from ianvs_specdec.training.course import tell
 from ianvs_specdec.training.heads import conversations, dflash, export, loop, models, pool
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace, given: list[Conversation] | None) -> None:
         recipe = replace(recipe, discount=dflash.DISCOUNT)
     work: Path = options.work or options.out.with_name(f".{options.out.name}.training")
     _claim(work, options)
-    teacher.sampling = timed(options.sampling, template_of(options.model), work)
+    teacher.sampling = with_template_time(options.sampling, read_template(options.model), work)
     layers = teacher.eagle3_layers if options.what in ("eagle3", "dflash") else ()
     if given is not None:
         given = teacher.asked(given, tell)
@@ -109,10 +109,10 @@ def _claim(work: Path, options: argparse.Namespace) -> None:
         "head": options.what,
         "model": digest(digests.folder(options.model)),
         "data": digests.file(options.data) if options.data else "world",
-        **({} if options.sampling == UNTOLD else {"template": options.sampling.to_json()}),
+        **({} if options.sampling == DEFAULT_SAMPLING else {"template": options.sampling.to_json()}),
         **{name: getattr(options, name) for name in ("conversations", "max_new_tokens", "length", "drafts", "seed")},
     }
-    keep_to(work, purpose, what="checkpoints of another training", key="work")
+    check_purpose(work, purpose, what="checkpoints of another training", key="work")
 
 
 def _sources(

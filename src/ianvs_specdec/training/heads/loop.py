@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ianvs_specdec.common.progress import Live
+from ianvs_specdec.common.progress import LiveLine
 from ianvs_specdec.training import course
 from ianvs_specdec.training.heads.models import TrainableHead
 from ianvs_specdec.training.heads.pool import Batch, Order, Sample, collate
@@ -136,7 +136,7 @@ def train(
     if (rows := int(state["rows"])) < recipe.rows:
         report(f"{rows} conversations a step, not {recipe.rows}: the budget is short")
     order = Order([len(sample.starts) for sample in samples], rows=rows, parts=PARTS, seed=recipe.seed)
-    last_save, smooth, live = time.monotonic(), 0.0, Live()
+    last_save, smooth, live = time.monotonic(), 0.0, LiveLine()
     while (progress := _progress(state, recipe)) < 1:
         started = time.monotonic()
         course.set_rate(optimizers, recipe.learning_rate, progress, recipe.decay)

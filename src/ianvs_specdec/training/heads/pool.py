@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
-from ianvs_specdec.common.storage.replacing import replacing
+from ianvs_specdec.common.storage.atomic import replacing
 from ianvs_specdec.training.heads.conversations import Conversation
 
 SHARD = 32

@@ -12,13 +12,13 @@ import torch
 from ianvs_specdec import drafters, lengths
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Query, Sampling, messages_of
-from ianvs_specdec.engine.contracts import pieces
+from ianvs_specdec.engine.contracts import prompt_chunks
 from ianvs_specdec.engine.loop import Engine
 from ianvs_specdec.engine.request import Request
-from ianvs_specdec.models.documents import unmarked
-from ianvs_specdec.models.loading import CAUSAL, load, refusal
-from ianvs_specdec.models.templates import UNTOLD, render
-from ianvs_specdec.targets.registry import target_of
+from ianvs_specdec.models.json_files import without_bom
+from ianvs_specdec.models.loading import CAUSAL, load, loading_error
+from ianvs_specdec.models.templates import DEFAULT_SAMPLING, render
+from ianvs_specdec.targets.registry import create_target
 from ianvs_specdec.training.heads.conversations import Conversation
 from ianvs_specdec.training.heads.pool import Sample, runs_of
 
@@ -43,13 +43,13 @@ class Teacher:
 
     ends: list[int]
     """Tokens that end an answer."""
-    sampling = UNTOLD
+    sampling = DEFAULT_SAMPLING
     """What the chat template is told."""
 
     def __init__(self, folder: Path, *, device: str, length: int = 1024, answer: int = 256) -> None:
         self.model, self.tokenizer = _load(folder, device)
         self.config = self.model.config
-        self.target = target_of(self.model)
+        self.target = create_target(self.model)
         self._length, self._answer = min(length, self.target.window or length), answer
         configured = self.model.generation_config.eos_token_id
         ends = configured if isinstance(configured, list) else [configured]
@@ -183,7 +183,7 @@ class Teacher:
         sequence = self.target.open((-1, *layers))
         try:
             rows = self.target.prompt_rows or len(ids) or 1
-            outputs = [self.target.step([(sequence, piece)])[0].hidden for piece in pieces(ids, rows)]
+            outputs = [self.target.step([(sequence, piece)])[0].hidden for piece in prompt_chunks(ids, rows)]
         finally:
             sequence.close()
         size = self.config.hidden_size
@@ -201,10 +201,10 @@ def _load(folder: Path, device: str) -> tuple[Any, Any]:
     what = f"the model {folder}"
     model = load(CAUSAL, folder, what=what, key="model", dtype=torch.bfloat16)
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(unmarked(folder), trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(without_bom(folder), trust_remote_code=False)
     except Exception as error:
         # Damaged files raise whatever their reader has.
-        raise refusal(what, error, "model") from error
+        raise loading_error(what, error, "model") from error
     needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "rms_norm_eps")
     if missing := [name for name in needed if not hasattr(model.config, name)]:
         raise UserError(

@@ -1,4 +1,4 @@
-"""One answer by an edge and a verifier: drafts go up, verdicts come down, and what is confirmed is put out."""
+"""Decoding by an edge and a verifier: drafts go up, verdicts come down, confirmed tokens are emitted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from ianvs_specdec.backends.split.edge.connection import Connection
 from ianvs_specdec.backends.split.edge.controller import Controller
-from ianvs_specdec.backends.split.edge.drafts import Drafts, FarTarget
-from ianvs_specdec.backends.split.edge.session import Alone, Event, Outage, Reopened, Session
+from ianvs_specdec.backends.split.edge.drafts import Drafts, RemoteTarget
+from ianvs_specdec.backends.split.edge.session import Event, FinishLocally, Outage, Reopened, Session
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling, SplitTrace, Step, Trace
 from ianvs_specdec.engine import Decoded, Drafter
@@ -19,26 +19,28 @@ from ianvs_specdec.net.split.wire import TENTHS, write_sampling
 
 OnTokens = Callable[[list[int]], None]
 Finish = Callable[[Sequence[int], Sampling], Decoded]
-"""The rest of an answer without a verifier: of the tokens so far."""
+"""Generates the rest of an answer after the given tokens without a verifier."""
 
 
 @dataclass
 class Answer(Decoded):
-    """``trace.bytes_up`` and ``bytes_down`` are those of the messages, with what gRPC puts before each; HTTP/2, TLS and
-    TCP add theirs. ``why`` says why the last tokens are the edge's own, if they are."""
+    """``outage_reason``: why the edge generated the last tokens itself, "" if it did not.
+
+    ``trace.bytes_up`` and ``bytes_down`` are those of messages with gRPC's prefix, without HTTP/2, TLS and TCP.
+    """
 
     split: SplitTrace
-    why: str = ""
+    outage_reason: str = ""
 
 
 @dataclass
 class Edge:
-    """``finish`` writes the rest of an answer where the policy for outages is to; None = nothing can."""
+    """A drafter and a connection to a verifier. ``finish``: for policy ``edge``, None if the drafter cannot."""
 
     connection: Connection
     model: Model
     drafter: Drafter
-    target: FarTarget
+    target: RemoteTarget
     controller: Controller
     outage: Outage
     in_flight: int = 1
@@ -53,7 +55,7 @@ class Edge:
         task: str = "",
         on_tokens: OnTokens | None = None,
     ) -> Answer:
-        """Continue ``prompt`` as the verifier's target would. Raises ``AnswerError`` where there is no answer."""
+        """Continue ``prompt`` with the tokens of the verifier's model. Raises AnswerError."""
         before = self.connection.up, self.connection.down
         opening = Open(fingerprint=self.model.fingerprint, prompt=prompt, task=task)
         write_sampling(opening, sampling)
@@ -61,8 +63,8 @@ class Edge:
         decoding = _Decoding(self, opening, drafts, on_tokens)
         try:
             decoding.run()
-        except Alone as alone:
-            decoding.go_on_alone(sampling, str(alone))
+        except FinishLocally as outage:
+            decoding.finish_locally(sampling, str(outage))
         finally:
             decoding.close()
         trace = decoding.answer.trace
@@ -71,7 +73,7 @@ class Edge:
 
 
 class _Decoding:
-    """One answer in the making."""
+    """The state of one answer."""
 
     def __init__(self, edge: Edge, opening: Open, drafts: Drafts, on_tokens: OnTokens | None) -> None:
         self._edge, self._opening, self._drafts, self._on_tokens = edge, opening, drafts, on_tokens
@@ -82,46 +84,46 @@ class _Decoding:
         self.answer = Answer([], "", Trace(split=self._split), self._split)
         self._session: Session | None = None
         self._first = self._last = 0.0
-        """When the first and the last tokens came that count for the pace of this mode."""
+        """When the first and the last tokens for the pace of this mode arrived."""
         self._count = 0
-        """Tokens behind the first of them."""
+        """Tokens after the first of them."""
 
     def run(self) -> None:
         edge = self._edge
-        self._opening.mode = STREAM if edge.controller.begin() else SPLIT
+        self._opening.mode = STREAM if edge.controller.choose_mode() else SPLIT
         session = self._session = Session(edge.connection, edge.model, self._opening, edge.outage)
-        if session.way is not None and not session.breaks:
-            edge.controller.opening = session.way
+        if session.round_trip is not None and not session.breaks:
+            edge.controller.opening = session.round_trip
         while session.end is None:
             self._take(session, self._wait(session))
-        self._tell_pace(session)
+        self._record_pace(session)
         end = session.end
         self.answer.finish_reason = end.finish_reason
         if session.opened == 1 and end.prefill:
             self._split.prefill, self._split.work = end.prefill / TENTHS, end.work / TENTHS
 
-    def go_on_alone(self, sampling: Sampling, why: str) -> None:
+    def finish_locally(self, sampling: Sampling, reason: str) -> None:
         edge, answer, context = self._edge, self.answer, self._drafts.context
         if edge.finish is None:
             raise UserError("policy edge needs a draft model, which can finish an answer: method draft_model")
         decoded = edge.finish(context.tokens, replace(sampling, max_tokens=context.remaining))
-        self._put_out(decoded.token_ids)
-        answer.finish_reason, answer.why = decoded.finish_reason, why
+        self._emit(decoded.token_ids)
+        answer.finish_reason, answer.outage_reason = decoded.finish_reason, reason
         self._split.alone = len(decoded.token_ids)
 
     def close(self) -> None:
         self._drafts.close()
         split, drafts = self._split, self._drafts
         split.rounds = len(self.answer.trace.steps)
-        split.ahead, split.hits, split.drafting = drafts.ahead, drafts.hits, drafts.unhidden
+        split.ahead, split.hits, split.drafting = drafts.ahead, drafts.hits, drafts.exposed_seconds
         if self._session is not None:
             self._session.close()
             split.breaks, split.lost = self._session.breaks, self._session.lost
 
     def _wait(self, session: Session) -> Event:
-        """Send the next draft where it is the edge's turn, draft ahead, and return what comes of it."""
+        """Send a draft if none is in flight, draft ahead, and return the next event."""
         drafts, controller, ends = self._drafts, self._edge.controller, self._edge.model.ends
-        length = 0 if session.streams or session.fresh else controller.choose(session.budget)
+        length = 0 if session.streams or session.fresh else controller.choose_length(session.budget)
         if not (session.streams or session.fresh or drafts.sent):
             session.send(drafts.next(length, ends))
         while True:
@@ -140,11 +142,11 @@ class _Decoding:
             tokens = list(event.tokens)
             self._drafts.confirm(tokens)
             if session.streams:
-                # The first one is the prompt's; others may have come with it.
+                # The first token is the prompt's.
                 self._split.streamed += len(tokens) - (not self.answer.token_ids)
         else:
             if isinstance(event, Reopened):
-                self._tell_pace(session)
+                self._record_pace(session)
                 self._drafts.sent.clear()
             return
         self._edge.controller.service.add(session.seconds)
@@ -152,31 +154,30 @@ class _Decoding:
             self._count += len(tokens)
         self._first, self._last = self._first or now, now
         session.output += tokens
-        self._put_out(tokens)
+        self._emit(tokens)
 
     def _judged(self, session: Session, verdict: Verdict, now: float) -> list[int]:
         drafts, controller = self._drafts, self._edge.controller
-        sent, tokens = drafts.verdict(verdict.node, verdict.token)
+        sent, tokens = drafts.apply_verdict(verdict.node, verdict.token)
         if not drafts.sent:
-            # Until now the edge drafted on.
-            drafts.unhidden += now - session.arrived
+            drafts.exposed_seconds += now - session.arrived
         drafted, accepted = len(sent.tree) - 1, len(tokens) - 1
         self.answer.trace.steps.append(Step(drafted, accepted, len(tokens), drafted + 1))
-        controller.drafted(*drafts.taken())
-        controller.answered(sent.tree.depth, accepted)
+        controller.record_draft_time(*drafts.cost())
+        controller.record_verdict(sent.tree.depth, accepted)
         if sent.ahead:
             self._split.hidden += len(sent.tree) * controller.measured["draft"]
         else:
             self._split.waits += 1
-            controller.travelled(session.arrived - sent.at - session.seconds)
+            controller.record_round_trip(session.arrived - sent.at - session.seconds)
         return tokens
 
-    def _tell_pace(self, session: Session) -> None:
-        """Have the controller know what the mode brought. What comes next is counted anew."""
-        self._edge.controller.brought(session.streams, self._count, self._last - self._first)
+    def _record_pace(self, session: Session) -> None:
+        """Report the pace of the mode to the controller, and restart it."""
+        self._edge.controller.record_answer(session.streams, self._count, self._last - self._first)
         self._first, self._count = 0.0, 0
 
-    def _put_out(self, tokens: list[int]) -> None:
+    def _emit(self, tokens: list[int]) -> None:
         if tokens:
             self.answer.trace.chunks.append((time.perf_counter() - self._began, len(tokens)))
             self.answer.token_ids += tokens

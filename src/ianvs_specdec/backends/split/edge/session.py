@@ -1,5 +1,4 @@
-"""One answer of a verifier, over as many streams as it takes: where one breaks, another one is opened behind what was
-confirmed."""
+"""A decoding session with a verifier. It survives broken streams: a new one continues after the confirmed tokens."""
 
 from __future__ import annotations
 
@@ -9,43 +8,42 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from ianvs_specdec.backends.split.edge.connection import Broken, Connection, Stream
-from ianvs_specdec.backends.split.edge.drafts import Sent
+from ianvs_specdec.backends.split.edge.connection import Connection, Stream, StreamBroken, refusal
+from ianvs_specdec.backends.split.edge.drafts import SentDraft
 from ianvs_specdec.common.errors import AnswerError
-from ianvs_specdec.net.split.split_pb2 import BUSY, IDLE, STREAM, Down, End, Model, Open, Tokens, Up, Verdict
+from ianvs_specdec.net.split.split_pb2 import STREAM, Down, End, Model, Open, Tokens, Up, Verdict
 from ianvs_specdec.net.split.wire import TENTHS, encode_draft
 
-SHORTEST_PAUSE, LONGEST_PAUSE, PAUSE_SHARE = 0.02, 0.25, 0.02
-"""Seconds between two attempts to reach the verifier: this share of the time that it has been gone, so that it hardly
-lasts longer than it must, and a verifier that is gone for long is not asked all the time."""
+MIN_PAUSE, MAX_PAUSE, PAUSE_SHARE = 0.02, 0.25, 0.02
+"""Seconds between attempts to reconnect, and their share of the time since the break."""
 
 
 @dataclass(frozen=True)
 class Outage:
-    """What to do when the verifier cannot be had for ``patience`` seconds: "fail", or "edge", which is to finish
-    without it. "wait" has no end to its patience."""
+    """The policy for a verifier that is unreachable for ``patience`` seconds: ``edge`` finishes on the edge, ``wait``
+    ignores ``patience``."""
 
     policy: Literal["wait", "fail", "edge"] = "wait"
     patience: float = 10.0
 
 
-class Alone(Exception):
-    """The verifier cannot be had, and the edge is to finish by itself."""
+class FinishLocally(Exception):
+    """The verifier is unreachable, and the edge has to finish the answer."""
 
 
 @dataclass(frozen=True)
 class Reopened:
-    """The stream is another one: a draft on its way is void, and the token behind the output comes next."""
+    """There is a new stream: drafts in flight are void, and the token after the output comes next."""
 
 
 Event = Verdict | Tokens | End | Reopened
 
 
 class Session:
-    """``opening`` says what is asked. ``output`` is what was confirmed, kept by the caller that takes the events.
+    """``opening`` is the request; the caller appends confirmed tokens to ``output``.
 
-    Raises ``AnswerError`` for what the verifier refuses, and where it cannot be had and the policy is to fail;
-    ``Alone`` where the edge is to finish by itself.
+    Raises AnswerError if the verifier refuses, or is unreachable with policy ``fail``, and ``FinishLocally`` with
+    policy ``edge``.
     """
 
     def __init__(self, connection: Connection, model: Model, opening: Open, outage: Outage) -> None:
@@ -53,50 +51,49 @@ class Session:
         self.output: list[int] = list(opening.output)
         self.end: End | None = None
         self.budget = 0
-        """The most tokens that the verifier wants in the next draft."""
+        """Maximum tokens of the next draft."""
         self.seconds = 0.0
-        """That the verifier took for the last step, as far as it sent it."""
-        self.way: float | None = None
-        """Seconds that the last opening took there and back."""
+        """Of the verifier's last step, as far as reported."""
+        self.round_trip: float | None = None
+        """Seconds of the last opening of a stream."""
         self.fresh = True
-        """Whether the verifier has yet to put out the token that comes of the prompt."""
+        """Whether the first token after the prompt is missing."""
         self.breaks, self.lost = 0, 0.0
-        """Streams that broke, and the seconds without one."""
+        """Broken streams, and the seconds without one."""
         self.opened = 0
-        """Streams that the verifier answered."""
+        """Streams that the verifier accepted."""
         self._stream: Stream | None = None
         try:
             self._open()
-        except Broken as broken:
+        except StreamBroken as broken:
             self._recover(str(broken))
 
     @property
     def streams(self) -> bool:
-        """Whether the verifier drafts."""
+        """Whether the mode is ``stream``."""
         return self._opening.mode == STREAM
 
     @property
     def arrived(self) -> float:
-        """When the event came that ``receive`` returned last (``time.perf_counter``): the edge may have drafted on."""
+        """When the last received event arrived (``time.perf_counter``)."""
         return self._stream.arrived if self._stream is not None else time.perf_counter()
 
-    def send(self, draft: Sent | None) -> None:
-        """What is sent over a stream that breaks is lost; ``receive`` reports the break."""
+    def send(self, draft: SentDraft | None) -> None:
+        """Send a draft. If the stream breaks it is lost, which ``receive`` reports."""
         if self._stream is not None and draft is not None:
             self._stream.send(Up(draft=encode_draft(draft.tree, draft.ahead)))
 
     def receive(self, wait: bool = True) -> Event | None:
-        """What comes of it next; None where there is nothing yet and ``wait`` is False."""
+        """The next event; None if there is none yet and ``wait`` is False."""
         assert self._stream is not None
         try:
             down = self._stream.receive(wait)
             return None if down is None else self._take(down)
-        except Broken as broken:
+        except StreamBroken as broken:
             self._recover(str(broken))
             return self.end or Reopened()
 
     def close(self) -> None:
-        """Nothing more is wanted."""
         if self._stream is not None:
             self._stream.close(finished=self.end is not None)
             self._stream = None
@@ -124,16 +121,12 @@ class Session:
         self.budget, self.fresh = int(self._model.most_draft), True
         self._opening.output[:] = self.output
         sent = time.perf_counter()
-        self._stream.send(Up(open=self._opening))
-        first = self._stream.receive()
-        assert first is not None
-        if not first.HasField("opened"):
-            raise refusal(first)
+        self._stream.open(Up(open=self._opening))
         self.opened += 1
-        self.way = self._stream.arrived - sent
+        self.round_trip = self._stream.arrived - sent
 
     def _complete(self) -> bool:
-        """Whether the output is whole, though the verifier's word that it is may have got lost."""
+        """Whether the output is complete, though the verifier's message may have been lost."""
         if not self.output:
             return False
         held = len(self._opening.prompt) + len(self.output)
@@ -144,45 +137,32 @@ class Session:
         return self.end is not None
 
     def _recover(self, reason: str) -> None:
-        def again() -> None:
+        def reopen() -> None:
             self.close()
             self._open()
 
         self.breaks += 1
         patience = inf if self._outage.policy == "wait" else self._outage.patience
         try:
-            self.lost += recover(again, self._connection, patience, reason)
-        except Broken as broken:
-            self._give_up(str(broken))
-
-    def _give_up(self, reason: str) -> None:
-        if self._outage.policy == "edge":
-            raise Alone(reason)
-        raise AnswerError(f"no verifier for {self._outage.patience:g} s (--patience): {reason}")
+            self.lost += recover(reopen, self._connection, patience, reason)
+        except StreamBroken as broken:
+            if self._outage.policy == "edge":
+                raise FinishLocally(str(broken)) from broken
+            raise AnswerError(f"no verifier for {self._outage.patience:g} s (--patience): {broken}") from broken
 
 
-def refusal(down: Down) -> Exception:
-    """What to raise for a message that ends a stream: ``Broken`` where to open it anew may help."""
-    error = down.error
-    if not down.HasField("error"):
-        return AnswerError("the verifier says what this version does not know: use the same version on both sides")
-    if error.code in (IDLE, BUSY):
-        return Broken(error.message)
-    return AnswerError(f"the verifier refuses: {error.message}")
+def recover(reopen: Callable[[], object], connection: Connection, patience: float, reason: str) -> float:
+    """Open a new stream with ``reopen`` after a break for ``reason``. Returns the seconds without one.
 
-
-def recover(again: Callable[[], object], connection: Connection, patience: float, reason: str) -> float:
-    """Open a stream with ``again`` in place of one that broke for ``reason``. Returns the seconds without one. Raises
-    ``Broken`` where there is none after ``patience`` seconds."""
+    Raises ``StreamBroken`` after ``patience`` seconds.
+    """
     began = time.monotonic()
-    while True:
-        gone = time.monotonic() - began
-        if gone > patience:
-            raise Broken(reason)
+    while (lost := time.monotonic() - began) <= patience:
         try:
-            again()
+            reopen()
             return time.monotonic() - began
-        except Broken as broken:
+        except StreamBroken as broken:
             reason = str(broken)
-        time.sleep(min(max(SHORTEST_PAUSE, PAUSE_SHARE * (time.monotonic() - began)), LONGEST_PAUSE))
+        time.sleep(min(max(MIN_PAUSE, PAUSE_SHARE * lost), MAX_PAUSE))
         connection.renew()
+    raise StreamBroken(reason)

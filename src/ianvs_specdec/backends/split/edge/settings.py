@@ -1,8 +1,8 @@
-"""The settings of an edge, checked before a connection is made, and the edge itself. gRPC is imported with the edge."""
+"""Settings of an edge, and the edge itself, with which gRPC is imported."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from ianvs_specdec import drafters
 from ianvs_specdec.backends.base import Threads
+from ianvs_specdec.backends.split.edge.controller import Mode
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Settings, Text
 from ianvs_specdec.net.split import MAX_IN_FLIGHT
@@ -18,23 +19,22 @@ from ianvs_specdec.records.identity import FileDigests
 if TYPE_CHECKING:
     from ianvs_specdec.backends.split.edge.connection import Connection
     from ianvs_specdec.backends.split.edge.decode import Edge, Finish
-    from ianvs_specdec.backends.split.edge.drafts import FarTarget
+    from ianvs_specdec.backends.split.edge.drafts import RemoteTarget
     from ianvs_specdec.common.types import Sampling
     from ianvs_specdec.engine import Decoded, Drafter
     from ianvs_specdec.net.split.split_pb2 import Model
 
-Mode = Literal["auto", "split", "stream"]
 Policy = Literal["wait", "fail", "edge"]
 MODES, POLICIES = get_args(Mode), get_args(Policy)
-IN_FLIGHT = 4
-"""Drafts on their way at a time, unless set."""
-PATIENCE = 10.0
-"""Default of the seconds until a verifier counts as gone."""
+IN_FLIGHT, PATIENCE = 4, 10.0
+"""Defaults."""
 
 
 class EdgeSettings(Settings):
-    """What an edge does. Without ``method`` it does not draft, so that the mode is "stream"; ``outage`` is the policy
-    for a verifier that is gone for ``patience`` seconds."""
+    """What an edge does. Without ``method`` it does not draft, and ``mode`` must be ``stream``.
+
+    ``outage``: the policy for a verifier that is unreachable for ``patience`` seconds.
+    """
 
     method: Text | None = None
     options: dict[str, Any] = Field(default={}, description="the method's options, the length among them")
@@ -58,14 +58,14 @@ class EdgeSettings(Settings):
         return self
 
     def identity(self, digests: FileDigests) -> dict[str, Any]:
-        """What the answers and their times depend on."""
+        """What answers and times depend on, as JSON."""
         if self.method is None:
             return {"mode": self.mode}
         options = drafters.replace_files(self.method, self.options, digests.path)
         drafting = {"method": self.method, "options": options, "mode": self.mode, "in_flight": self.in_flight}
         # The other policies change no answer.
-        alone = {"outage": self.outage} if self.outage == "edge" else {}
-        return {**drafting, **alone, "dtype": self.dtype, "threads": self.threads}
+        outage = {"outage": self.outage} if self.outage == "edge" else {}
+        return {**drafting, **outage, "dtype": self.dtype, "threads": self.threads}
 
     def _check_method(self) -> None:
         if self.method is None:
@@ -74,30 +74,24 @@ class EdgeSettings(Settings):
                     "method is missing: without one the edge does not draft, and mode must be stream", key="method"
                 )
             return
-        far = [name for name, known in drafters.METHODS.items() if known.tokens_only]
-        if self.method not in far or self.options.get("head"):
-            reason = f"method {self.method} needs what the target computes, which stays with the verifier"
-            raise UserError(f"{reason}; with a verifier elsewhere draft with one of {', '.join(far)}", key="method")
-        drafters.check(self.method, self._drafting)
-        if self.options.get("acceptance", "coupled") != "coupled":
-            raise UserError("acceptance: no probabilities travel to a verifier, so it is coupled", key="acceptance")
+        check_remote_drafting(self.method, self._drafting)
 
     @property
     def _drafting(self) -> dict[str, Any]:
-        """What the drafter is made of: the length is no policy of the engine here."""
+        """Options of the drafter: the length is not the engine's here."""
         return {name: value for name, value in self.options.items() if name != "length"}
 
     def _length(self) -> int | None:
-        """The fixed length of drafts, None where it is chosen."""
+        """The fixed length of drafts, None for ``auto``."""
         text = str(self.options.get("length", "auto"))
         kind, _, number = text.rpartition(":")
         if text != "auto" and (kind not in ("", "fixed") or not number.isdigit()):
-            rule = "for a verifier elsewhere it is auto or fixed:N; the verifier has policies of its own"
+            rule = "for a remote verifier it is auto or fixed:N; other lengths are the verifier's"
             raise UserError(f"length {text!r}: {rule}", key="length")
         return None if text == "auto" else int(number)
 
-    def edge(self, connection: Connection, model: Model, target: FarTarget) -> Edge:
-        """Loads what drafts. ``model`` is what the verifier serves, and ``target`` stands for it here."""
+    def edge(self, connection: Connection, model: Model, target: RemoteTarget) -> Edge:
+        """Load the drafter. ``model``: the verifier's."""
         from ianvs_specdec.backends.split.edge.controller import Controller
         from ianvs_specdec.backends.split.edge.decode import Edge
         from ianvs_specdec.backends.split.edge.session import Outage
@@ -105,29 +99,40 @@ class EdgeSettings(Settings):
 
         drafter = Autoregressive() if self.method is None else drafters.create(self.method, self._drafting)
         drafter.prepare(target)  # type: ignore[arg-type]
-        ahead = self.in_flight if drafter.lines else 0
+        ahead = self.in_flight if drafter.supports_continuations else 0
         controller = Controller(self._length(), mode=self.mode, in_flight=ahead)
         outage = Outage(self.outage, self.patience)
         finish = _finish(drafter, model) if self.outage == "edge" else None
         return Edge(connection, model, drafter, target, controller, outage, self.in_flight, finish)
 
 
-def target_of(model: Model, folder: Path | None, dtype: str) -> FarTarget:
-    """What drafters may ask of the target. Raises ``UserError`` where ``folder`` has another tokenizer than it."""
+def check_remote_drafting(method: str, options: Mapping[str, Any]) -> None:
+    """Raise UserError unless ``method`` needs nothing of the target but its tokens."""
+    remote = [name for name, known in drafters.METHODS.items() if known.tokens_only]
+    if method not in remote or options.get("head"):
+        reason = f"method {method} needs what the target computes, which the edge does not have"
+        raise UserError(f"{reason}; use one of {', '.join(remote)}", key="method")
+    drafters.check(method, options)
+    if options.get("acceptance", "coupled") != "coupled":
+        raise UserError("acceptance: probabilities are not sent, so it must be coupled", key="acceptance")
+
+
+def remote_target(model: Model, folder: Path | None, dtype: str) -> RemoteTarget:
+    """The verifier's target for drafters. Raises UserError if ``folder`` has another tokenizer."""
     import torch
 
-    from ianvs_specdec.backends.split.edge.drafts import FarTarget
+    from ianvs_specdec.backends.split.edge.drafts import RemoteTarget
     from ianvs_specdec.drafters.datastore import fingerprint
 
     own = fingerprint(folder) if folder is not None else ""
     if own and model.tokenizer and own != model.tokenizer:
         reason = f"{folder} has another tokenizer than {model.name}, which the verifier serves"
         raise UserError(f"{reason}: the same ids would be other tokens. Name a folder with its tokenizer as model")
-    return FarTarget(model.vocabulary, model.window or None, getattr(torch, dtype), folder)
+    return RemoteTarget(model.vocabulary, model.window or None, getattr(torch, dtype), folder)
 
 
-def token_in(file: Path | None) -> str:
-    """The token that a verifier knows this edge by. Raises ``UserError`` for a file without one."""
+def read_token(file: Path | None) -> str:
+    """The token of this edge, the first word of a file. Raises UserError for a file without one."""
     if file is None:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""A sliced model as a back end: this process has the lower layers, and a verifier elsewhere the others."""
+"""Back end ``SlicedSpecDec``: this process computes the lower layers of a model, and a remote verifier the others."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ianvs_specdec.backends.prompts import local_folder, model_folder
-from ianvs_specdec.backends.specdec import EngineLLM, Shared
+from ianvs_specdec.backends.specdec import EngineLLM, SharedEngine
 from ianvs_specdec.backends.split.backend import SplitSpecDecLLM
-from ianvs_specdec.backends.split.cloud import Cloud, check_packages
-from ianvs_specdec.backends.split.options import SlicedOptions, chosen, drafting, link_options
-from ianvs_specdec.backends.split.target import ENGINE, VerifierModel
-from ianvs_specdec.common.errors import AbandonedError, AnswerError, UserError
+from ianvs_specdec.backends.split.options import SlicedOptions, drafting, link_options, named_value
+from ianvs_specdec.backends.split.verifier import ENGINE_OPTIONS, Cloud, VerifierModel, check_packages
+from ianvs_specdec.common.errors import AnswerError, RequestCancelledError, UserError
 from ianvs_specdec.common.sampling import Sampling
 from ianvs_specdec.common.settings import Settings
 from ianvs_specdec.common.types import SplitTrace
-from ianvs_specdec.models.layout import model_sizes, read_config
+from ianvs_specdec.models.validation import model_sizes, read_config
 from ianvs_specdec.records.identity import FileDigests
 
 if TYPE_CHECKING:
@@ -26,21 +25,16 @@ if TYPE_CHECKING:
 
 NANOS = 1e9
 MARGIN = 1.2
-"""By which a layer of the edge has to be faster, so that a measurement's scatter does not choose the cut."""
+"""Factor by which a layer must be faster on the edge for the last cut, against noise of the measurement."""
 
 log = logging.getLogger(__name__)
 
 
 class SlicedSpecDecLLM(EngineLLM):
-    """The edge computes the embedding and the first ``cut`` layers in this process, and a verifier the others. Hidden
-    states go up, and the tokens behind them come down: a round trip for each token, or for each draft. See
-    docs/strategies.md.
+    """The edge computes the embedding and the first ``cut`` layers, and a verifier the others (docs/strategies.md).
 
-    ``edge`` says how the edge drafts, if it does: ``method`` and its options. ``named``, ``link``, ``verifier``,
-    ``verifier_ca`` and ``token_file`` are those of ``SplitSpecDec``, ``dtype``, ``threads`` and ``quantization`` those
-    of both sides. ``states`` float32 keeps the model's bits.
-
-    Lossless and Speedup compare with the stream of ``SplitSpecDec`` without drafts over the same link.
+    Hidden states go up and tokens come down, with a round trip for each token or draft. The baseline is the stream of
+    ``SplitSpecDec`` without drafts over the same link.
     """
 
     backend: ClassVar[str] = "SlicedSpecDec"
@@ -56,17 +50,15 @@ class SlicedSpecDecLLM(EngineLLM):
             key = "emulate" if given.emulate is not None else "engine"
             raise UserError(f"{key}: a sliced model is computed by the native step as it is: leave it out", key=key)
         if given.cut == "auto" and given.states != "float32":
-            raise UserError(
-                f"cut: with states {given.states} the answers depend on the cut, and auto measures it: name a number",
-                key="cut",
-            )
-        self._shared = {name: value for name, value in given.given().items() if name in ENGINE}
+            reason = f"cut: with states {given.states} answers depend on the cut, which auto measures: name a number"
+            raise UserError(reason, key="cut")
+        self._shared = {name: value for name, value in given.given().items() if name in ENGINE_OPTIONS}
         self._upper = VerifierModel(model, self._shared, {})
         self._link = link_options(given.link)
         self._cloud: Cloud | None = None
 
     def _drafting(self) -> dict[str, Any]:
-        self.method, values = drafting(chosen(self.options.edge, self.options.named, "edge"))
+        self.method, values = drafting(named_value(self.options.edge, self.options.named, "edge"))
         return values
 
     def check(self, sampling: Sampling) -> None:
@@ -79,10 +71,7 @@ class SlicedSpecDecLLM(EngineLLM):
             if given:
                 raise UserError(f"{key}: not supported for a sliced model; leave it out", key=key)
         if not sampling.greedy and not self.options.acceptance:
-            raise UserError(
-                "above temperature 0 the verifier draws by noise of the seed: add acceptance: coupled",
-                key="temperature",
-            )
+            raise UserError("SlicedSpecDec needs acceptance: coupled above temperature 0", key="temperature")
 
     def check_files(self) -> None:
         super().check_files()
@@ -98,7 +87,7 @@ class SlicedSpecDecLLM(EngineLLM):
     def profile(self, seconds: float) -> CostTable:
         raise UserError("the steps of a sliced model depend on the link and the verifier: profile the whole model")
 
-    def shared(self, length: Length, at_once: int) -> Shared:
+    def shared(self, length: Length, at_once: int) -> SharedEngine:
         raise UserError("a verifier computes a whole model: leave backend out", key="backend")
 
     def lossy(self, sampling: Sampling) -> bool:
@@ -118,9 +107,9 @@ class SlicedSpecDecLLM(EngineLLM):
         from ianvs_specdec.net.split.split_pb2 import Cut, States
         from ianvs_specdec.net.split.wire import numerics_mismatch
         from ianvs_specdec.targets.native.target import NativeTarget
-        from ianvs_specdec.targets.registry import why_not_native
+        from ianvs_specdec.targets.registry import native_unavailable_reason
 
-        if (reason := why_not_native(self._model)) is not None:
+        if (reason := native_unavailable_reason(self._model)) is not None:
             raise UserError(f"a sliced model is computed by the native step, which cannot: {reason}", key="backend")
         whole, given = super()._new_target(), self.options
         assert isinstance(whole, NativeTarget)
@@ -144,7 +133,7 @@ class SlicedSpecDecLLM(EngineLLM):
         return f"sliced, {target.cut} of {target.layers} layers on the edge"
 
     def hardware(self) -> Mapping[str, Any]:
-        """As of the stream that answers are compared with."""
+        """Comparable to the baseline's."""
         address = self.options.verifier
         own = {name: value for name, value in super().hardware().items() if name != "device"}
         return {**own, **({"server": address} if address else self._upper.hardware())}
@@ -152,7 +141,7 @@ class SlicedSpecDecLLM(EngineLLM):
     def _request(self, scored: bool, prompt_ids: list[int], sampling: Sampling, **options: Any) -> Request:
         from ianvs_specdec.backends.split.sliced.target import SlicedRequest
 
-        # A resumed answer has not passed ``generate``.
+        # ``resume`` does not check.
         self.check(sampling)
         return SlicedRequest(self._target, self._drafter.fork(), prompt_ids, sampling, **options)
 
@@ -164,14 +153,14 @@ class SlicedSpecDecLLM(EngineLLM):
         try:
             decoded = super()._run(lambda: made)
         except AnswerError as error:
-            if not isinstance(error, AbandonedError):
+            if not isinstance(error, RequestCancelledError):
                 cloud.check()
             raise
         counts, trace = made.sequence.counts, decoded.trace
-        # At the link; where answers overlap, each has the share that its messages have.
-        passed = [now - then for now, then in zip(cloud.bytes(), before, strict=True)]
-        shares = counts.up / (total.up - messages[0]), counts.down / (total.down - messages[1])
-        trace.bytes_up, trace.bytes_down = (round(all_ * share) for all_, share in zip(passed, shares, strict=True))
+        # Bytes at the link, shared among concurrent answers in proportion to their messages.
+        up, down = (now - then for now, then in zip(cloud.bytes(), before, strict=True))
+        trace.bytes_up = round(up * counts.up / (total.up - messages[0]))
+        trace.bytes_down = round(down * counts.down / (total.down - messages[1]))
         rounds, drafted = len(trace.steps), trace.drafting or 0.0
         none = dict.fromkeys(("hidden", "ahead", "hits", "streamed", "alone"), 0)
         trace.split = SplitTrace(
@@ -189,7 +178,7 @@ class SlicedSpecDecLLM(EngineLLM):
 
     @property
     def processes(self) -> tuple[int, ...]:
-        """The ids of the processes that were started, the verifier first."""
+        """See ``Cloud.processes``."""
         return self._cloud.processes if self._cloud is not None else ()
 
     def _release(self) -> None:
@@ -204,11 +193,10 @@ class SlicedSpecDecLLM(EngineLLM):
 
 
 def _cut(cut: int | str, layers: int, faster: bool) -> int:
-    """The layers of the edge. Raises ``UserError`` where the model has no more than that.
+    """The number of layers on the edge. Raises UserError for too many.
 
-    Of the time of a token only ``cut * (edge - cloud)`` depends on the cut, with the seconds of a layer on each side;
-    the way, the bytes of a hidden state and the output layer do not. So "auto" is one end: the edge has as many layers
-    as it can where it is ``faster``, else as few.
+    Only ``cut * (edge - cloud)`` of a token's time depends on the cut, with the seconds of a layer on each side. So
+    ``auto`` is as many as possible if the edge is ``faster``, else 1.
     """
     if layers < 2:
         raise UserError("cut: a model of 1 layer cannot be sliced", key="cut")

@@ -1,4 +1,4 @@
-"""A target whose upper layers a verifier computes: hidden states go up, the tokens behind them come down."""
+"""A target whose upper layers are computed by a verifier: hidden states go up, tokens come down."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ianvs_specdec.backends.split.edge.connection import FRAME_BYTES, Broken, Connection, Stream
-from ianvs_specdec.backends.split.edge.session import recover, refusal
+from ianvs_specdec.backends.split.edge.connection import FRAME_BYTES, Connection, Stream, StreamBroken, refusal
+from ianvs_specdec.backends.split.edge.session import recover
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Sampling
-from ianvs_specdec.engine.contracts import Output, Piece, Prompt, pieces
+from ianvs_specdec.engine.contracts import Output, PromptChunk, StepInput, prompt_chunks
 from ianvs_specdec.engine.request import Request
 from ianvs_specdec.engine.tree import TokenTree
 from ianvs_specdec.net.split import split_pb2 as pb
 from ianvs_specdec.net.split.wire import pack_states, parent_offsets, write_sampling
-from ianvs_specdec.targets.native.range import Rows
+from ianvs_specdec.targets.native.layer_range import Rows
 from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget
 
 MICROS = 1e6
 PAUSE = 0.02
-"""Seconds before a stream is opened anew for what the one before could not do either."""
+"""Seconds before a second new stream in one exchange."""
 
 
 @dataclass
-class Counts:
-    """Of one answer: bytes of its messages with what gRPC puts before each; seconds that the edge and the verifier
-    computed since the first token, and the verifier until then (``prefill``); broken streams, and the seconds without
-    one. What answers share is divided by their rows."""
+class AnswerCosts:
+    """Costs of an answer; shared ones are divided in proportion to rows.
+
+    ``up``, ``down``: bytes of messages with gRPC's prefix. ``edge``, ``work``: seconds of computation on edge and
+    verifier after the first token; ``prefill``: the verifier's before it. ``lost``: seconds without a stream.
+    """
 
     up: float = 0.0
     down: float = 0.0
@@ -48,11 +50,10 @@ class Counts:
 
 
 class SlicedTarget:
-    """Implements ``contracts.Target`` with the layers of ``whole`` before ``cut.layer``, and those of the verifier at
-    the end of ``connection`` from there on. Other layers of ``whole`` are not kept.
+    """Implements ``contracts.Target`` with the layers of ``whole`` below ``cut.layer`` and a verifier's above.
 
-    A stream that breaks is opened anew within ``patience`` seconds, and computes what the answers hold once more. Its
-    outputs have ``chosen`` tokens, no logits, and no hidden states.
+    A broken stream is replaced within ``patience`` seconds, and the verifier recomputes the sequences. Outputs have
+    ``chosen`` tokens, but no logits and hidden states.
     """
 
     kind: ClassVar[str] = "sliced"
@@ -68,15 +69,15 @@ class SlicedTarget:
         self.dtype, self.device = whole.dtype, whole.device
         self._cut, self._connection, self._patience = cut, connection, patience
         self.most_draft = most_draft
-        """Tokens of a draft."""
+        """Maximum tokens of a draft."""
         self._deadline: float | None = None
-        """Of what is being exchanged, from its first break on."""
+        """Of the current exchange, after its first break."""
         self._stream: Stream | None = None
         self._numbers: set[int] = set()
         self._ended: list[int] = []
         self._closing = False
-        """No stream is opened any more."""
-        self.total = Counts()
+        """No more streams are opened."""
+        self.total = AnswerCosts()
 
     @property
     def weights(self) -> Sequence[Any]:
@@ -85,8 +86,8 @@ class SlicedTarget:
     def unembed(self, hidden: Tensor) -> Tensor:
         raise UserError("the output layer of a sliced model is the verifier's")
 
-    def warm(self, tokens: int) -> None:
-        """Nothing is compiled when it is first used."""
+    def warm_up(self, tokens: int) -> None:
+        """Nothing is compiled lazily."""
 
     def memory(self, positions: int) -> int:
         return self.lower.model.memory(positions)
@@ -98,8 +99,8 @@ class SlicedTarget:
         self._numbers.add(number)
         return SlicedSequence(self, number)
 
-    def step(self, parts: Sequence[tuple[Any, Piece]]) -> list[Output]:
-        """See ``contracts.Target``. Raises ``AnswerError`` where the verifier refuses, or cannot be had."""
+    def step(self, parts: Sequence[tuple[Any, StepInput]]) -> list[Output]:
+        """See ``contracts.Target``. Raises AnswerError if the verifier refuses or is unreachable."""
         began = time.perf_counter()
         rows = [sequence.rows(piece) for sequence, piece in parts]
         hidden = self.lower.step(rows, [token for _, piece in parts for token in piece.tokens])
@@ -115,14 +116,14 @@ class SlicedTarget:
         return outputs
 
     def ended(self, number: int) -> None:
-        """An answer is over. The verifier is told at once where none is under way."""
+        """Release the number of an answer. The verifier is told at once if there is no other answer."""
         self._numbers.discard(number)
         self._ended.append(number)
         if not self._numbers and self._stream is not None:
             self._send((), pb.Slice())
 
-    def _exchange(self, parts: Sequence[tuple[SlicedSequence, Piece]], states: bytes, wanted: int) -> list[int]:
-        """Send the rows of ``parts``, and take the ``wanted`` tokens behind them."""
+    def _exchange(self, parts: Sequence[tuple[SlicedSequence, StepInput]], states: bytes, wanted: int) -> list[int]:
+        """Send the rows of ``parts`` and receive their ``wanted`` tokens."""
         self._deadline = None
         self._leave_ended(parts)
         while True:
@@ -135,33 +136,29 @@ class SlicedTarget:
                 for sequence, _ in parts:
                     sequence.stream = stream
                 return self._chosen(parts, stream, wanted) if wanted else []
-            except Broken as broken:
+            except StreamBroken as broken:
                 self._recover(parts, str(broken))
             except AnswerError:
                 self.close()
                 raise
 
-    def _leave_ended(self, parts: Sequence[tuple[SlicedSequence, Piece]]) -> None:
-        """Leave a stream that ended before ``parts`` began: that breaks none of their answers."""
+    def _leave_ended(self, parts: Sequence[tuple[SlicedSequence, StepInput]]) -> None:
+        """Close a stream that ended before ``parts`` began: it breaks none of their answers."""
         if self._stream is None or any(sequence.stream is self._stream for sequence, _ in parts):
             return
         try:
             if self._stream.receive(wait=False) is not None:
                 self.close()
-        except Broken:
+        except StreamBroken:
             self.close()
 
     def _open(self) -> Stream:
-        # Where ``stop`` does not see the stream, this sees that it was called.
+        # ``stop`` either sees this stream, or has set ``_closing``.
         stream = self._stream = self._connection.stream()
         try:
             if self._closing:
                 raise AnswerError("the model was closed")
-            stream.send(pb.Up(cut=self._cut))
-            first = stream.receive(patience=self._left)
-            assert first is not None
-            if not first.HasField("opened"):
-                raise refusal(first)
+            stream.open(pb.Up(cut=self._cut), self._left)
         except BaseException:
             self.close()
             raise
@@ -169,14 +166,14 @@ class SlicedTarget:
         return stream
 
     def stop(self) -> None:
-        """Have answers that are under way fail. Called from any thread."""
+        """Fail all current answers. Thread-safe."""
         self._closing = True
         if (stream := self._stream) is not None:
             stream.close()
 
     @property
     def _left(self) -> float:
-        """Seconds in which a verifier has to answer."""
+        """Remaining seconds for the verifier to answer."""
         return self._patience if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
     def close(self) -> None:
@@ -185,7 +182,7 @@ class SlicedTarget:
             self._stream.close()
         self._stream = None
 
-    def _recover(self, parts: Sequence[tuple[SlicedSequence, Piece]], reason: str) -> None:
+    def _recover(self, parts: Sequence[tuple[SlicedSequence, StepInput]], reason: str) -> None:
         self.close()
         if self._deadline is None:
             self._deadline = time.monotonic() + self._patience
@@ -193,24 +190,24 @@ class SlicedTarget:
             time.sleep(PAUSE)
         try:
             lost = recover(self._open, self._connection, self._left, reason)
-        except Broken as broken:
+        except StreamBroken as broken:
             raise AnswerError(f"no verifier for {self._patience:g} s (patience): {broken}") from broken
         for sequence, _ in parts:
             sequence.counts.add(breaks=1, lost=lost)
 
     def _replay(self, sequence: SlicedSequence) -> None:
-        """Have the verifier compute what stays of a sequence."""
+        """Let the verifier recompute a sequence."""
         sequence.forget()
         again = self.lower.model.open()
         try:
-            for piece in pieces(sequence.kept, self.prompt_rows):
+            for piece in prompt_chunks(sequence.kept, self.prompt_rows):
                 hidden = self.lower.step([Rows(again, len(piece.tokens))], piece.tokens)
                 message = sequence.message(replace(piece, last=False))
                 self._send([(sequence, piece)], pb.Slice(states=pack_states(hidden, self._cut.states), rows=[message]))
         finally:
             again.close()
 
-    def _send(self, parts: Sequence[tuple[SlicedSequence, Piece]], message: pb.Slice) -> None:
+    def _send(self, parts: Sequence[tuple[SlicedSequence, StepInput]], message: pb.Slice) -> None:
         assert self._stream is not None
         message.ended[:] = self._ended
         self._ended.clear()
@@ -218,18 +215,18 @@ class SlicedTarget:
         self._stream.send(up)
         self._share(parts, up=up.ByteSize() + FRAME_BYTES)
 
-    def _chosen(self, parts: Sequence[tuple[SlicedSequence, Piece]], stream: Stream, wanted: int) -> list[int]:
+    def _chosen(self, parts: Sequence[tuple[SlicedSequence, StepInput]], stream: Stream, wanted: int) -> list[int]:
         down = stream.receive(patience=self._left)
         assert down is not None
         if not down.HasField("chosen"):
             raise refusal(down)
         chosen = down.chosen
         if len(chosen.tokens) != wanted or max(chosen.tokens) >= self.vocabulary:
-            raise AnswerError("the verifier chose other tokens than were asked for: use the same version on both sides")
+            raise AnswerError("the verifier sent invalid tokens: use the same version on both sides")
         self._share(parts, down=down.ByteSize() + FRAME_BYTES, work=chosen.micros / MICROS)
         return list(chosen.tokens)
 
-    def _share(self, parts: Sequence[tuple[SlicedSequence, Piece]], **amounts: float) -> None:
+    def _share(self, parts: Sequence[tuple[SlicedSequence, StepInput]], **amounts: float) -> None:
         self.total.add(**amounts)
         rows = sum(len(piece.tokens) for _, piece in parts)
         for sequence, piece in parts:
@@ -238,49 +235,51 @@ class SlicedTarget:
 
 
 class SlicedSequence:
-    """Implements ``contracts.SequenceState``. ``sampling`` is how its tokens are chosen, to be set before the first
-    step; ``stream`` the one on which the verifier holds what this does, None where it has to be computed there."""
+    """Implements ``contracts.SequenceState``.
+
+    ``sampling`` must be set before the first step. ``stream``: the one on which the verifier has this sequence.
+    """
 
     sampling: Sampling
 
     def __init__(self, target: SlicedTarget, number: int) -> None:
         self._target, self._number = target, number
         self._state = target.lower.model.open()
-        self.reach, self.most_draft = target.window, target.most_draft
+        self.position_limit, self.most_draft = target.window, target.most_draft
         self.kept: list[int] = []
-        self.counts = Counts()
+        self.counts = AnswerCosts()
         self.stream: Stream | None = None
         self._begun = False
         self._path: Sequence[int] = ()
         self._tree = TokenTree.chain(0)
         self._closed = False
 
-    def rows(self, piece: Piece) -> Rows:
-        """What the lower layers compute for ``piece``."""
-        if isinstance(piece, Prompt):
+    def rows(self, piece: StepInput) -> Rows:
+        """The rows of ``piece`` in the lower layers."""
+        if isinstance(piece, PromptChunk):
             return Rows(self._state, len(piece.tokens), last=piece.last)
         return Rows(self._state, len(piece.tokens), piece.parents)
 
-    def message(self, piece: Piece) -> pb.Rows:
-        """What the verifier is sent with the hidden states of ``piece``."""
+    def message(self, piece: StepInput) -> pb.Rows:
+        """The message for the hidden states of ``piece``."""
         message = pb.Rows(answer=self._number, more=len(piece.tokens) - 1, path=self._path)
-        if isinstance(piece, Prompt):
+        if isinstance(piece, PromptChunk):
             message.kind = pb.PROMPT if piece.last else pb.READ
         else:
             message.kind = pb.TREE
             message.up[:] = parent_offsets(piece)
         if not self._begun:
-            # Stop strings are text, and looked for on the edge.
+            # The edge finds stop strings: they are text.
             write_sampling(message.begins, replace(self.sampling, stop=()))
         self._begun, self._path = True, ()
         return message
 
     def forget(self) -> None:
-        """A stream knows nothing of this answer."""
+        """Prepare for a stream on which the verifier does not have this sequence."""
         self._begun, self._path = False, ()
 
-    def computed(self, piece: Piece) -> None:
-        if isinstance(piece, Prompt):
+    def computed(self, piece: StepInput) -> None:
+        if isinstance(piece, PromptChunk):
             self.kept += piece.tokens
             counts = self.counts
             counts.prefill, counts.work, counts.edge = counts.prefill + counts.work, 0.0, 0.0
@@ -293,10 +292,10 @@ class SlicedSequence:
         self.kept += [self._tree.tokens[node] for node in path]
 
     def snapshot(self) -> Any:
-        raise NotImplementedError("the verifier's half goes forward only")
+        raise NotImplementedError("the verifier's layers cannot go back")
 
     def restore(self, snapshot: Any) -> None:
-        raise NotImplementedError("the verifier's half goes forward only")
+        raise NotImplementedError("the verifier's layers cannot go back")
 
     def close(self) -> None:
         if not self._closed:
@@ -306,7 +305,7 @@ class SlicedSequence:
 
 
 class SlicedRequest(Request):
-    """A request whose tokens the verifier chooses."""
+    """A request whose tokens are chosen by the verifier."""
 
     sequence: SlicedSequence
 

@@ -14,7 +14,7 @@ namespace {
 #define SPECDEC_TEXT_(x) #x
 #define SPECDEC_TEXT(x) SPECDEC_TEXT_(x)
 
-// Numbers of weights times rows from which a product is shared out: see Model::threads_for.
+// Weights times rows from which a product uses several threads: see Model::threads_for.
 constexpr int64_t SHARED_PRODUCT = 1 << 21;
 
 Product *inner(specdec_product *product) { return reinterpret_cast<Product *>(product); }
@@ -23,7 +23,7 @@ Model *inner(specdec_model *model) { return reinterpret_cast<Model *>(model); }
 const Model *inner(const specdec_model *model) { return reinterpret_cast<const Model *>(model); }
 Sequence *inner(specdec_sequence *sequence) { return reinterpret_cast<Sequence *>(sequence); }
 
-// A product that is computed by itself.
+// A product outside a model's step.
 struct ProductCall {
   const Product *product;
   const float *x;
@@ -103,7 +103,6 @@ int64_t specdec_page_bytes(const specdec_model *model) {
 
 int32_t specdec_page_positions(void) { return PAGE; }
 int64_t specdec_model_memory(const specdec_model *model) { return inner(model)->pages.bytes(); }
-int64_t specdec_model_scratch(const specdec_model *model) { return inner(model)->workspace.bytes(); }
 
 specdec_sequence *specdec_sequence_new(specdec_model *model) {
   return reinterpret_cast<specdec_sequence *>(new (std::nothrow) Sequence(inner(model)->pages));

@@ -1,7 +1,7 @@
 // Attention of a few queries that share their keys: rows of one sequence, and the query heads of one key head.
 //
-// A row sees the positions that stay and its own ancestors in the tree. Their scores are put in the order of positions,
-// as if the path had been decoded token by token, and every sum runs in that order.
+// A row attends to the committed positions and its own ancestors in the tree. Scores are in the order of positions, as if
+// the path had been decoded token by token, and so is every sum.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 
 namespace SPECDEC_VARIANT {
 
-// Queries that are computed at a time.
+// Maximum number of queries per call.
 constexpr int QUERIES = 6;
 
-// Vectors beside each other for so many queries: enough sums to hide an addition's time, few enough for the registers.
+// Vectors per pass for that many queries: enough sums to hide the latency of an addition, few enough for the registers.
 constexpr int columns_of(int queries) {
   return kRegisters == 32 ? 4 : queries == 1 ? 8 : queries <= 3 ? 4 : 2;
 }
@@ -27,12 +27,12 @@ struct Query {
   const float *query;  // [width], rotated and scaled
   float *attended;     // [width]
   int64_t first;       // the first position that it sees
-  int64_t common;      // so many positions lie in their own slots: those that stay, and for a chain its ancestors
-  const int32_t *path; // of a row in a tree: its ancestors and itself, counted from the first drafted row
-  int64_t depth;       // how many rows `path` has
+  int64_t common;      // positions whose slot is their index: committed ones, and the ancestors in a chain
+  const int32_t *path; // of a row in a tree: its ancestors and itself, as indices of drafted rows
+  int64_t depth;       // length of `path`
 };
 
-// What one thread needs.
+// Buffers of one thread.
 struct AttentionScratch {
   std::vector<float> scores, sums;
 };
@@ -66,7 +66,7 @@ __attribute__((noinline)) void outer(std::integer_sequence<int, Each...>, const 
     for (int j = 0; j < C; j++) store(sums[m] + column + j * LANES, total[m][j]);
 }
 
-// The same for `columns` numbers, a multiple of LANES; what is left of them goes in fewer vectors.
+// The same for `columns` numbers, a multiple of LANES; the remainder uses fewer vectors.
 template <int M, int C = columns_of(M)>
 void add_outer(const float *const *factors, const float *rows, int64_t stride, int64_t count, float *const *sums,
                int64_t columns, int64_t column = 0) {
@@ -121,7 +121,7 @@ inline void attend(const Sequence &sequence, const PageShape &shape, int64_t lay
     begin = std::min(begin, queries[m].first);
     all_see = std::max(all_see, queries[m].first);
   }
-  // A row lies at or behind its position, so what is seen lies in the pages from that of the first position on.
+  // The slot of a row is at or after its position, so all keys are in the page of the first position or later ones.
   const int64_t base = begin / PAGE * PAGE, pages = (slots - base + PAGE - 1) / PAGE, padded = shape.padded;
   const int64_t stride = pages * PAGE + LANES;  // for what soften pads
   scratch.scores.assign(count * stride, 0.0f);
@@ -148,7 +148,7 @@ inline void attend(const Sequence &sequence, const PageShape &shape, int64_t lay
   const auto values = [&](int64_t slot) {
     return sequence.page(slot) + shape.values(layer, head) + slot % PAGE * padded;
   };
-  // The positions from `from` to `to` that lie in their own slots.
+  // The positions from `from` to `to`, whose slots are their indices.
   const auto weigh = [&](int first, int last, int64_t from, int64_t to) {
     for (int64_t next; from < to; from = next) {
       next = std::min(to, (from / PAGE + 1) * PAGE);

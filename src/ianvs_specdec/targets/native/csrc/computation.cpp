@@ -79,7 +79,7 @@ class Computation {
     sync();
   }
 
-  // Hands out rows of `from`, each to the place that `place` names, where the hidden state `feature` is wanted.
+  // Copies rows of `from` to row `place(row)` of the output of hidden state `feature`, if it was requested.
   template <class Place>
   void hand_out(int64_t feature, const float *from, int64_t count, int thread, Place place) {
     for (int32_t i = 0; i < step_.features; i++) {
@@ -95,7 +95,7 @@ class Computation {
     hand_out(layer, work_.x(), rows(), thread, [](int64_t row) { return row; });
   }
 
-  // The residual stream after the norm; as it is where there is none.
+  // The residual stream after the norm, if there is one.
   const float *normed(const float *weight, int64_t count, int thread) {
     if (!weight) return work_.x();
     each(count, thread, [&](int64_t row) {
@@ -106,7 +106,7 @@ class Computation {
     return work_.normed();
   }
 
-  // The norm of every head, or of all together.
+  // The norm of each head, or of all heads together.
   void norm_heads(const float *weight, int64_t heads, float *x) {
     if (!weight) return;
     const int64_t count = model_.config.whole_norms ? heads * sizes_.width : sizes_.width;
@@ -143,7 +143,7 @@ class Computation {
 
   void attend_all(const Chosen &chosen, int64_t layer, int thread) {
     const int64_t width = sizes_.width, group = sizes_.group(), window = model_.layers[layer].window;
-    // By turns, since the last rows of a prompt see the most.
+    // Round-robin, since the last rows of a prompt attend to the most positions.
     for (std::size_t u = thread; u < chosen.units.size(); u += threads_) {
       const Unit &unit = chosen.units[u];
       Query queries[QUERIES];
@@ -166,7 +166,7 @@ class Computation {
     sync();
   }
 
-  // Leaves only the rows in the residual stream of which something is wanted after the last layer.
+  // Keep only the rows of the residual stream that are needed after the last layer.
   void gather(int thread) {
     if (ends() == rows()) return;
     if (thread == 0) {
@@ -178,7 +178,7 @@ class Computation {
     sync();
   }
 
-  // The layer behind its attention.
+  // The layer after its attention.
   void finish(const specdec_layer &layer, const std::vector<specdec_mlp> &mlps, int64_t count, int thread) {
     const int64_t attended = sizes_.queries * sizes_.width;
     product_to_stream(layer.output, work_.attended(), attended, layer.output_norm, count, thread);
@@ -265,7 +265,7 @@ class Computation {
     const auto wanted = static_cast<int64_t>(plan_.with_logits.size());
     if (wanted == 0) return;
     if (wanted != ends()) {
-      // What lies in the normed rows has been handed out, but others may still be reading it.
+      // The normed rows have been copied, but other threads may still be reading them.
       float *chosen = work_.gate_up();
       each(wanted, thread, [&](int64_t i) {
         std::memcpy(chosen + i * sizes_.hidden, end + plan_.with_logits[i] * sizes_.hidden,

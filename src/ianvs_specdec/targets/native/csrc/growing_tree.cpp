@@ -11,8 +11,7 @@ namespace SPECDEC_VARIANT {
 
 namespace {
 
-// Candidates from `first` on, the best `count` of them, best first; of equals the first, so that no child comes before
-// its parent.
+// The best `count` candidates from `first` on, best first; ties in order, so that no child precedes its parent.
 std::vector<int32_t> best_of(const std::vector<float> &scores, std::size_t first, std::size_t count) {
   std::vector<int32_t> order(scores.size() - first);
   std::iota(order.begin(), order.end(), static_cast<int32_t>(first));

@@ -1,4 +1,4 @@
-// What functions that C calls have in common.
+// Exception barrier of the functions that C calls.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace SPECDEC_VARIANT {
 
-// No exception may leave a function that C calls; the only ones are for memory.
+// No exception may leave a function that C calls. The only possible one is std::bad_alloc.
 template <class Work>
 int32_t guarded(Work work) {
   try {

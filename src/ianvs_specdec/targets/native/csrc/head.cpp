@@ -36,7 +36,7 @@ int32_t Head::check() const {
   return fits ? SPECDEC_OK : SPECDEC_BAD_SHAPE;
 }
 
-// The hidden states that the features of new pairs stand for.
+// The hidden states of new pairs, from their features.
 int32_t Head::collect(const specdec_head_step &step, const specdec_pairs &pairs, float *to) {
   const int64_t width = config_.features * config_.feature;
   float *joined = to;
@@ -59,7 +59,7 @@ int32_t Head::collect(const specdec_head_step &step, const specdec_pairs &pairs,
   return specdec_product_run(config_.join, joined, width, pairs.pairs, to, hidden_, 0, step.threads);
 }
 
-// What the tokens and the hidden states before them bring into the layer.
+// The layer's input, from the tokens and the hidden states before them.
 int32_t Head::enter(const specdec_head_step &step, int64_t rows) {
   const specdec_head_config &c = config_;
   const int64_t vector = c.entry ? hidden_ : model_.sizes.qkv();
@@ -120,7 +120,7 @@ int32_t Head::compute(const specdec_head_step &step, float *logits) {
   return error;
 }
 
-// Leaves with every sequence what came of its rows.
+// Store each sequence's output rows.
 void Head::computed() {
   const float *after = after_();
   for (const Rows &part : rows_) {
@@ -140,7 +140,7 @@ void Head::computed() {
   }
 }
 
-// The logits after the last pair, once more; what was drafted is dropped.
+// Recompute the logits after the last pair; drafted rows are dropped.
 int32_t Head::look_again(const specdec_head_step &step, HeadSequence &sequence, float *logits) {
   if (sequence.last.empty()) return SPECDEC_BAD_TREE;
   sequence.hidden = sequence.last;
@@ -176,7 +176,7 @@ int32_t Head::read(const specdec_head_step &step, const specdec_pairs *pairs, in
     if (const int32_t error = compute(step, logits)) return error;
   }
   if (fresh == parts) return SPECDEC_OK;
-  // The fresh ones' logits lie one after another: apart, from the last on.
+  // The new logits are contiguous: spread them, from the last on.
   for (int32_t i = parts; i-- > 0;) {
     float *own = logits + i * vocabulary_;
     if (pairs[i].pairs > 0) {

@@ -1,4 +1,4 @@
-// An EAGLE head: one layer over pairs of a token and a hidden state, and drafts with it for many sequences at once.
+// An EAGLE head: one layer over pairs of a token and a hidden state. It drafts for many sequences at once.
 #pragma once
 
 #include <vector>
@@ -8,14 +8,14 @@
 
 namespace SPECDEC_VARIANT {
 
-// A sequence in a head: keys and values, and the rows that were computed last, of the last pair or of a level.
+// A sequence in a head: keys and values, and the last computed rows, of the last pair or of a level.
 struct HeadSequence {
   explicit HeadSequence(Pages &pages) : keys(pages) {}
 
   Sequence keys;
   std::vector<float> last;       // [hidden]: after the last pair
   std::vector<float> hidden;     // [rows, hidden]
-  std::vector<int32_t> drafted;  // [rows]: which of the drafted rows they are; -1: the last pair
+  std::vector<int32_t> drafted;  // [rows]: their indices among the drafted rows; -1: the last pair
   int32_t count = 0;             // of drafted rows
 };
 
@@ -30,14 +30,14 @@ class Head {
   int32_t chains(const specdec_head_step &step, specdec_draft *drafts, int32_t parts);
   int32_t trees(const specdec_head_step &step, specdec_draft *drafts, int32_t parts);
 
-  std::mutex busy;  // whoever calls these holds it
+  std::mutex busy;  // held by the caller of these
 
  private:
   // One sequence's rows in a step of the model.
   struct Rows {
     HeadSequence *sequence;
     const int64_t *tokens;
-    const int64_t *above;  // as in specdec_level; not of pairs, which stay
+    const int64_t *above;  // as in specdec_level; unused for pairs
     int32_t rows;
     bool stay;
   };
@@ -58,11 +58,11 @@ class Head {
   std::vector<int32_t> parents_;    // of its rows
   std::vector<specdec_part> parts_;
   std::vector<specdec_level> level_;
-  Buffer<float> before_;    // [rows, hidden]: the hidden states that the rows follow
+  Buffer<float> before_;    // [rows, hidden]: the hidden states before the rows
   Buffer<float> entered_;   // [rows, vector of a token]
   Buffer<float> embedded_;  // [rows, token_width]
   Buffer<float> features_;  // [rows, features * feature]
-  Buffer<float> after_;     // [rows, hidden]: what came of the rows
+  Buffer<float> after_;     // [rows, hidden]: output of the rows
   Buffer<float> logits_;    // [rows, draft_vocabulary]: of a draft
 };
 

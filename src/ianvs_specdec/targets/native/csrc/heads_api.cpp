@@ -14,14 +14,14 @@ namespace {
 
 Head &head_of(specdec_head *head) { return *reinterpret_cast<Head *>(head); }
 
-// The same for a head, whose calls wait for each other.
+// guarded() for a head. Calls for the same head are serialized.
 template <class Work>
 int32_t with(specdec_head *head, Work work) {
   std::lock_guard<std::mutex> lock(head_of(head).busy);
   return guarded([&] { return work(head_of(head)); });
 }
 
-// x [rows, hidden] goes through the blocks of head `head` and its output, to the rows of `logits` that are its own.
+// Apply the blocks and the output of head `head` to x [rows, hidden]; writes its rows of `logits`.
 int32_t guess(const specdec_medusa &medusa, int32_t head, float *x, float *block, int64_t rows, float *logits,
               int32_t threads) {
   const int64_t hidden = medusa.hidden;

@@ -11,7 +11,7 @@ namespace SPECDEC_VARIANT {
 
 constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 
-// The `width` greatest of `count` numbers, best first, of equals the first. Numbers that are none may be among them.
+// The `width` greatest of `count` numbers, best first, ties in order. NaNs are allowed.
 inline void greatest(const float *from, int64_t count, int width, float *values, int64_t *places) {
   constexpr int64_t BLOCK = 4 * LANES;
   int have = 0;
@@ -27,7 +27,7 @@ inline void greatest(const float *from, int64_t count, int width, float *values,
   for (; i + BLOCK <= count; i += BLOCK) {
     const Vector most = larger(larger(load(from + i), load(from + i + LANES)),
                                larger(load(from + i + 2 * LANES), load(from + i + 3 * LANES)));
-    // A comparison with a number that is none is false, so that its block is looked at.
+    // A comparison with NaN is false, so its block is searched.
     if (have < width || !(largest(most) <= values[width - 1])) look_at(i, i + BLOCK);
   }
   look_at(i, count);
@@ -44,7 +44,7 @@ inline float log_sum(const float *from, int64_t count, float most) {
   return std::log(sum(total) + sum_of_rest);
 }
 
-// The `width` likeliest tokens and their log-probabilities; -infinity where the logits are no numbers.
+// The `width` likeliest tokens and their log-probabilities; -infinity for NaNs.
 inline void likeliest(const float *logits, int64_t vocabulary, int width, float *values, int64_t *places) {
   greatest(logits, vocabulary, width, values, places);
   const float most = values[0], rest = log_sum(logits, vocabulary, most);

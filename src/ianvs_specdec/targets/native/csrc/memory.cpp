@@ -16,7 +16,7 @@ float *Pages::take() {
     free_.pop_back();
     return page;
   }
-  // Room in both lists beforehand, so that nothing fails once the page is there, and none when it is given back.
+  // Reserve both lists first, so that nothing can fail after the page is allocated or when it is returned.
   all_.reserve(all_.size() + 1);
   free_.reserve(all_.capacity());
   auto *page = static_cast<float *>(std::aligned_alloc(ALIGNMENT, shape.floats() * sizeof(float)));
@@ -81,7 +81,7 @@ bool Sequence::commit(const int32_t *path, int64_t nodes) {
     const int32_t before = i == 0 ? -1 : path[i - 1];
     if (path[i] < 0 || path[i] >= static_cast<int64_t>(parents.size()) || parents[path[i]] != before) return false;
   }
-  // A row comes behind the one that it continues, so nothing is overwritten before it has moved.
+  // A row is stored after its parent, so no row is overwritten before it has moved.
   for (int64_t i = 0; i < nodes; i++) {
     if (path[i] != i) move(length + path[i], length + i);
   }

@@ -11,7 +11,7 @@
 
 namespace SPECDEC_VARIANT {
 
-// Positions of a page: a multiple of all vectors' lanes; more would waste memory on short sequences.
+// Positions per page: a multiple of every vector's lanes; larger pages would waste memory on short sequences.
 constexpr int PAGE = 64;
 constexpr std::size_t ALIGNMENT = 64;
 
@@ -28,7 +28,7 @@ struct PageShape {
   int64_t values(int64_t layer, int64_t head) const { return keys(layer, head) + width * PAGE; }
 };
 
-// All pages of a model. They live until the model and its last sequence are gone, in whatever order that happens.
+// All pages of a model, freed with the model or its last sequence, whichever comes last.
 class Pages : public std::enable_shared_from_this<Pages> {
  public:
   explicit Pages(const PageShape &shape) : shape(shape) {}
@@ -36,7 +36,7 @@ class Pages : public std::enable_shared_from_this<Pages> {
   Pages(const Pages &) = delete;
   Pages &operator=(const Pages &) = delete;
 
-  float *take();  // nullptr: no memory
+  float *take();  // nullptr: out of memory
   void give_back(float *page);
   int64_t bytes() const;
 
@@ -54,7 +54,7 @@ class Sequence {
   Sequence(const Sequence &) = delete;
   Sequence &operator=(const Sequence &) = delete;
 
-  // Pages for `positions`; false, with what it had, where memory is short.
+  // Reserve pages for `positions`; false, without a change, if memory is short.
   bool reserve(int64_t positions);
   float *page(int64_t position) const { return table_[position / PAGE]; }
   void write(int64_t position, int64_t layer, int64_t head, const float *key, const float *value);
@@ -62,8 +62,8 @@ class Sequence {
   void restore(int64_t to);
 
   int64_t length = 0;
-  // Of the drafted rows, which lie behind `length` in their order: the row that each continues, and its distance from
-  // the positions that stay, 0 for those that follow them directly.
+  // Of the drafted rows, stored after `length` in order: the parent of each, and its depth, 0 for children of the last
+  // committed position.
   std::vector<int32_t> parents, depths;
 
  private:

@@ -8,7 +8,7 @@ namespace SPECDEC_VARIANT {
 
 namespace {
 
-// Numbers of weights times rows from which one more thread saves more time than it costs to wake it and wait for it.
+// Weights times rows per thread: with less work, waking and waiting for another thread costs more than it saves.
 constexpr int64_t WORK_OF_A_THREAD = 1 << 21;
 
 const Product *inner(const specdec_product *product) { return reinterpret_cast<const Product *>(product); }
@@ -49,14 +49,6 @@ bool complete(const specdec_config &config) {
       if (!layer.mlp[mlp].gate_up || !layer.mlp[mlp].down) return false;
   }
   return true;
-}
-
-int64_t Workspace::bytes() const {
-  int64_t total = x.bytes() + normed.bytes() + qkv.bytes() + attended.bytes() + gate_up.bytes() + product.bytes();
-  total += added.bytes() + routes.bytes() + through.bytes();
-  for (const AttentionScratch &scratch : attention)
-    total += static_cast<int64_t>((scratch.scores.capacity() + scratch.sums.capacity()) * sizeof(float));
-  return total;
 }
 
 Model::Model(const specdec_config &given)

@@ -1,4 +1,4 @@
-// A decoder-only transformer of the Llama kind, and a step of it for many sequences at once.
+// A decoder-only transformer, and a step of it for many sequences at once.
 #pragma once
 
 #include <cstdlib>
@@ -13,7 +13,7 @@
 
 namespace SPECDEC_VARIANT {
 
-// Memory that is kept from step to step and only grows; its content is not.
+// Memory that is reused from step to step and only grows; its content is lost.
 template <class T>
 class Buffer {
  public:
@@ -33,30 +33,27 @@ class Buffer {
     return true;
   }
   T *operator()() const { return data_; }
-  int64_t bytes() const { return static_cast<int64_t>(bytes_); }
 
  private:
   T *data_ = nullptr;
   std::size_t bytes_ = 0;
 };
 
-// What lies between the products of a step.
+// Intermediate results of a step.
 struct Workspace {
   Buffer<float> x;         // [rows, hidden]: the residual stream
   Buffer<float> normed;    // [rows, hidden]
   Buffer<float> qkv;       // [rows, qkv]
   Buffer<float> attended;  // [rows, queries * width]
   Buffer<float> gate_up;   // [rows, 2 * inner]
-  Buffer<float> added;     // [rows, hidden]: what is to be added to the stream
+  Buffer<float> added;     // [rows, hidden]: to be added to the stream
   Buffer<float> routes;    // [rows, experts]: the factor of each expert, 0 where it is not chosen
-  Buffer<float> through;   // [rows, hidden]: of the rows that go through an expert
+  Buffer<float> through;   // [rows, hidden]: rows of one expert
   Buffer<char> product;    // see product_scratch
   std::vector<AttentionScratch> attention;  // of every thread
-
-  int64_t bytes() const;
 };
 
-// Whether all products that a model needs are there.
+// Whether no product of the model is NULL.
 bool complete(const specdec_config &config);
 
 struct Model {

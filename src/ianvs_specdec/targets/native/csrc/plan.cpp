@@ -6,7 +6,7 @@ namespace SPECDEC_VARIANT {
 
 namespace {
 
-// Shares out the attention of the rows that were chosen from `begin` on, all of one sequence, in parts of about one size.
+// Divide the attention of the chosen rows from `begin` on, all of one sequence, into units of similar size.
 void share_out(Chosen &chosen, int64_t begin, const Sizes &sizes) {
   const int64_t queries = (static_cast<int64_t>(chosen.rows.size()) - begin) * sizes.group();
   const int64_t parts = (queries + QUERIES - 1) / QUERIES;
@@ -63,7 +63,7 @@ int32_t Plan::add_tree(const specdec_part &part, After &after) {
     parents.push_back(parent);
     depths.push_back(depth);
     const int64_t slot = length + row;
-    if (depth == row) {  // all before it are its ancestors
+    if (depth == row) {  // all rows before it are its ancestors
       rows.push_back({sequence, slot, slot, slot + 1, 0, 0, part.rotation});
       continue;
     }

@@ -1,4 +1,4 @@
-// What a step has to compute, worked out and checked before anything is changed.
+// The plan of a step, computed and checked before anything is changed.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace SPECDEC_VARIANT {
 struct Sizes {
   int64_t layers, hidden, queries, keys, width, rotary, vocabulary;
   int64_t inner;      // of the widest MLP
-  int64_t rotations;  // that a row's layers use, counted from its own first one
+  int64_t rotations;  // per row, from its own first one on
 
   int64_t group() const { return queries / keys; }  // query heads that share a key head
   int64_t qkv() const { return (queries + 2 * keys) * width; }
@@ -22,25 +22,25 @@ struct Sizes {
 // One row of a step.
 struct Row {
   Sequence *sequence;
-  int64_t position, slot;  // where it stands, and where its keys and values lie
+  int64_t position, slot;  // in the sequence, and of its keys and values
   int64_t common;          // see Query
-  int64_t path, depth;     // where its path begins in Plan::paths, and how long it is; 0: all in their own slots
+  int64_t path, depth;     // start and length of its path in Plan::paths; 0: all slots are their positions
   int32_t rotation;        // see specdec_part
 };
 
-// What one thread computes of the attention at a time: `count` queries from `first` of one key head, where the queries
+// A unit of attention for one thread: `count` queries from `first` of one key head, where the queries
 // of rows Plan::...[begin], [begin + 1], ... follow each other, each with its whole group.
 struct Unit {
   int64_t begin, first, count, head;
 };
 
-// Rows for which something is computed, all of them or fewer in the last layer, and how attention is shared out.
+// Rows to compute, in the last layer possibly fewer, and the units of their attention.
 struct Chosen {
   std::vector<int64_t> rows;
   std::vector<Unit> units;
 };
 
-// What a sequence is after the step.
+// A sequence after the step.
 struct After {
   Sequence *sequence;
   int64_t length;
@@ -48,14 +48,14 @@ struct After {
 };
 
 struct Plan {
-  // SPECDEC_OK or the error. Pages for all rows are there afterwards.
+  // SPECDEC_OK or the error. Reserves pages for all rows.
   int32_t make(const specdec_step &step, const Sizes &sizes);
-  // Once their keys and values are there: the rows become part of their sequences.
+  // Append the rows to their sequences, after their keys and values are computed.
   void finish();
 
   std::vector<Row> rows;
   std::vector<int32_t> paths;
-  Chosen all, ends;                 // of every layer but the last; of the last layer behind its keys and values
+  Chosen all, ends;                 // of every layer but the last; of the last layer after its keys and values
   std::vector<int64_t> with_logits;  // indices into `ends.rows`
 
  private:

@@ -15,10 +15,9 @@ namespace SPECDEC_VARIANT {
 
 namespace {
 
-// How often a waiting thread looks again before it lets others run: some 20 microseconds, several times what one phase
-// of a small step takes.
+// Spins of a waiting thread before it yields: about 20 microseconds, several times a phase of a small step.
 constexpr int SPINS = 500;
-// How often a thread without a job looks for one before it sleeps: about the time between two steps of a small model.
+// Spins of an idle thread before it sleeps: about the time between two steps of a small model.
 constexpr int IDLE_SPINS = 2000;
 
 void pause() {
@@ -81,7 +80,7 @@ class Pool {
   void *job_ = nullptr;
 };
 
-// A process that was forked has none of its parent's threads: it gets a pool of its own. Pools are never destroyed,
+// A forked process has none of its parent's threads: it gets its own pool. Pools are never destroyed,
 // because their threads wait on them until the process ends.
 Pool *pool() {
   static std::mutex mutex;

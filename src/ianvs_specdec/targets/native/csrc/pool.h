@@ -1,4 +1,4 @@
-// The threads of the library. They wait between steps; the caller's own thread takes part in every one.
+// The threads of the library. They wait between steps; the caller's thread takes part in every step.
 #pragma once
 
 #include <atomic>
@@ -6,8 +6,8 @@
 
 namespace SPECDEC_VARIANT {
 
-// Where all threads of a job wait for each other. It spins, since the phases of a step are short, and lets others run
-// after a while, since a thread that is waited for may have no processor.
+// A barrier for the threads of a job. It spins, since the phases of a step are short, and yields after a while, since
+// the other thread may have no processor.
 class Barrier {
  public:
   explicit Barrier(int threads) : threads_(threads) {}
@@ -19,11 +19,11 @@ class Barrier {
   std::atomic<uint32_t> round_{0};
 };
 
-// Calls `work(job, thread)` for thread = 0 to threads - 1 at the same time and returns after all of them. False, and
-// nothing was called, where another caller has the threads or they cannot be started: the caller computes alone then.
+// Calls `work(job, thread)` for thread = 0 to threads - 1 at the same time and returns after all of them. Returns
+// false without a call if the threads are in use or cannot be started: the caller then computes alone.
 bool run_together(int threads, void (*work)(void *job, int thread), void *job);
 
-// The part of `count` things that is one thread's: [begin, end).
+// One thread's share of `count` items: [begin, end).
 struct Range {
   int64_t begin, end;
 };

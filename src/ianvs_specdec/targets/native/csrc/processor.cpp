@@ -1,4 +1,4 @@
-// Which of the compiled instruction sets the processor can run. Compiled by itself too, for any processor of its kind.
+// Which of the variants the processor can run. Also compiled alone, for every processor of the architecture.
 #include <cstdint>
 #include <string>
 
@@ -51,7 +51,7 @@ struct Processor {
     return avx512bf16() && all(saved, 0x60000) && all(more_d, BF16 | TILE | INT8) && tiles_permitted();
   }
 
-  // Linux gives a process the tiles' registers when it asks for them.
+  // Linux grants a process the tile registers on request.
   static bool tiles_permitted() {
 #if defined(__linux__)
     constexpr long ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18;

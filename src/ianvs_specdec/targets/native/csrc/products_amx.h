@@ -1,8 +1,8 @@
 // bfloat16 products in tiles of AMX: 16 rows of activations times 16 outputs, 32 inputs at once.
 //
-// An activation is the sum of two bfloat16, its nearest and the nearest to what is left. They are two rows of a tile,
-// and their products are added at the end. So activations keep 16 digits. One row still costs no more than its
-// weights' way from memory. Rows of a tile do not know of each other: a row's bits are the same beside any others.
+// An activation is split into two bfloat16, the nearest one and the nearest to the remainder. They are two rows of a
+// tile, and their products are added at the end, so activations keep 16 bits of precision. A single row still takes no
+// longer than reading the weights. Rows of a tile are independent: a row's bits do not depend on the others.
 #pragma once
 
 #if defined(__AMX_BF16__)
@@ -22,14 +22,13 @@ constexpr int kTileInputs = 32;                           // bfloat16 in a tile'
 constexpr int64_t kStepBytes = kTileInputs * kStrip * 2;  // of a strip for these inputs
 constexpr int64_t kTileAhead = 2 * kStepBytes;
 
-// Asks the system for the tiles' registers, which a process has to do once. Who chooses this instruction set has made
-// sure that they are given.
+// Request the tile registers from the system, once per process. `runnable` has checked that they are granted.
 inline void allow_tiles() {
     constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
     syscall(SYS_arch_prctl, kRequest, kTileData);
 }
 
-// As the instruction reads it: the bytes and the number of each tile's rows.
+// Operand of the instruction: bytes and number of each tile's rows.
 struct alignas(64) TileConfig {
     uint8_t palette, start, reserved[14];
     uint16_t row_bytes[16];
@@ -38,7 +37,7 @@ struct alignas(64) TileConfig {
 
 constexpr TileConfig kTileConfig = {1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 
-// While one lives, this thread's eight tiles have 16 rows of 64 bytes each.
+// During its lifetime, this thread's eight tiles have 16 rows of 64 bytes each.
 struct Tiles {
     Tiles() {
         // GCC does not know that loading a tile reads memory: what was written before has to be there.
@@ -48,7 +47,7 @@ struct Tiles {
     ~Tiles() { _tile_release(); }
 };
 
-// In both: tiles 0 to 3 are sums, 4 and 5 activations, 6 and 7 weights; what is free takes a further one.
+// In both: tiles 0 to 3 are sums, 4 and 5 activations, 6 and 7 weights; free ones hold further weights.
 //
 // sums [16, 64] of one tile of rows.
 inline void tile_by_four(const unsigned char* weight, const unsigned char* x, int64_t stride, int64_t steps,

@@ -78,7 +78,7 @@ __attribute__((noinline)) void float_block(std::integer_sequence<int, Each...>, 
             if (v * kLanes < left) put(y + r * ldy + v * kLanes, sums[r][v], bias + v * kLanes, left - v * kLanes, add);
 }
 
-// Vectors beside each other for R rows: enough sums to hide an addition's time, few enough for the registers.
+// Vectors per pass for R rows: enough sums to hide the latency of an addition, few enough for the registers.
 constexpr int float_vectors(int rows, int passes) {
 #if defined(__AVX512F__)
     return rows + passes <= 7 ? 4 : 2;

@@ -156,7 +156,7 @@ void int_block(const unsigned char* weight, const IntRow (&x)[R], int64_t depth,
             if (v * kLanes < left) put(y + r * ldy + v * kLanes, sums[r][v], bias + v * kLanes, left - v * kLanes, add);
 }
 
-// Rows at once, and vectors beside each other for so many rows.
+// Rows per pass, and vectors per pass for that many rows.
 #if defined(__AVX512F__)
 constexpr int kIntRows = 8;
 constexpr int int_vectors(int rows) { return rows <= 3 ? 4 : 2; }

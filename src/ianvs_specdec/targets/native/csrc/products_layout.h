@@ -1,4 +1,4 @@
-// How a packed weight lies in memory, and how outputs are written.
+// Memory layout of a packed weight, and how outputs are written.
 //
 // The outputs are cut into strips of 64. A strip is one stream of bytes that a product with one row reads from begin to
 // end: all inputs of its 64 outputs, in steps of as many inputs as one 32-bit lane holds.

@@ -70,7 +70,7 @@ inline Floats to_floats(Ints values) { return __builtin_convertvector(values, Fl
 
 inline Words widen(Halves values) { return __builtin_convertvector(values, Words); }
 
-// Shifted to and fro on AVX2: where this is used, all its registers are taken, and none is left for a mask.
+// Shifted back and forth on AVX2, where no register is free for a mask.
 inline Words upper_halves(Words pairs) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
     return (Words)_mm256_slli_epi32(_mm256_srli_epi32((__m256i)pairs, 16), 16);

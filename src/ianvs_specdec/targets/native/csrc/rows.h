@@ -62,7 +62,7 @@ inline Vector gelu_tanh(Vector x) {
   return x / (1.0f + exponential(-TWICE_ROOT * (x + CUBIC * x * x * x)));
 }
 
-// active(gate) * up in place of the gate; `up` lies behind it.
+// active(gate) * up in place of the gate; `up` follows it.
 template <class Active>
 void activate(float *gate, int64_t count, Active active) {
   const float *up = gate + count;

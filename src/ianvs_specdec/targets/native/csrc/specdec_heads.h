@@ -1,4 +1,4 @@
-/* The C interface of draft heads, EAGLE's and Medusa's: see specdec.h, whose conventions hold here too. */
+/* The C interface of EAGLE and Medusa heads. The conventions of specdec.h apply. */
 #ifndef SPECDEC_HEADS_H
 #define SPECDEC_HEADS_H
 
@@ -12,16 +12,15 @@ extern "C" {
 
 /* ---- EAGLE: one layer over pairs of a token and a hidden state ---------------------------------------------------- */
 
-/* A head. What a pair brings into the layer is a vector of its token plus, with `entry`, entry(hidden state): that is
- * the layer's input. Without `entry` the hidden state is the layer's input, and the token's vector is added to queries,
- * keys and values. Nothing is copied. */
+/* A head. With `entry` the layer's input is the token's vector plus entry(hidden state). Without it the input is the
+ * hidden state, and the token's vector is added to queries, keys and values. Nothing is copied. */
 typedef struct {
   int32_t version;
-  int32_t features;              /* how many of the target's hidden states a pair reads */
-  int64_t feature;               /* numbers in one of them */
+  int32_t features;              /* hidden states of the target per pair */
+  int64_t feature;               /* width of one of them */
   int64_t vocabulary;            /* rows of `token` */
-  int64_t draft_vocabulary;      /* numbers in a row of logits */
-  specdec_model *model;          /* the layer, final norm and output of the head; its steps are given their input */
+  int64_t draft_vocabulary;      /* width of a row of logits */
+  specdec_model *model;          /* the layer, final norm and output of the head; without an embedding */
   const specdec_product *join;   /* [features * feature] -> hidden; NULL: the only feature is the hidden state */
   const specdec_product *entry;  /* hidden -> hidden; may be NULL, see above */
   const void *token;             /* [vocabulary, width of a token] */
@@ -30,43 +29,42 @@ typedef struct {
   const float *token_norm;               /* [token_width]; NULL: none */
   const specdec_product *token_product;  /* token_width -> the token's vector; NULL: `token` has the vectors */
   const int64_t *target_ids;  /* [draft_vocabulary]: the target's ids of the draft vocabulary; NULL: the same */
-  const float *feature_norm;  /* [features * feature]: of what `join` is given; NULL: none */
-  const float *before_norm;   /* [hidden]: of the hidden state before the layer takes it; NULL: none */
-  int64_t feature_norm_width; /* how many numbers of the features are normed together */
-  int32_t normed;             /* whether the next level is given hidden states after the final norm, not before it */
+  const float *feature_norm;  /* [features * feature]: before `join`; NULL: none */
+  const float *before_norm;   /* [hidden]: of the hidden state before the layer; NULL: none */
+  int64_t feature_norm_width; /* numbers of the features that are normed together */
+  int32_t normed;             /* whether the next level's input are hidden states after the final norm, not before it */
 } specdec_head_config;
 
 typedef struct specdec_head specdec_head;
 typedef struct specdec_head_sequence specdec_head_sequence;
 
 specdec_head *specdec_head_new(const specdec_head_config *config, int32_t *error);
-/* All its sequences must be freed before. */
+/* All its sequences must have been freed. */
 void specdec_head_free(specdec_head *head);
 specdec_head_sequence *specdec_head_sequence_new(specdec_head *head);
 void specdec_head_sequence_free(specdec_head_sequence *sequence);
 
-/* What every call is given beside its parts: see specdec_step. */
+/* Arguments of every call besides its parts: see specdec_step. */
 typedef struct {
   int32_t threads;
   const float *cosine, *sine;
   int64_t positions;
 } specdec_head_step;
 
-/* Pairs that a sequence keeps; what was drafted is dropped. */
+/* New pairs of a sequence. Its drafted rows are dropped. */
 typedef struct {
   specdec_head_sequence *sequence;
   const int64_t *tokens;        /* [pairs] */
-  const float *const *features; /* [features] -> [some rows, feature]: what the target computed */
-  const int32_t *rows;          /* [pairs]: the rows that belong to the tokens; NULL: the first ones */
-  int32_t pairs;                /* 0: nothing is new; only where there were some before */
+  const float *const *features; /* [features] -> [some rows, feature]: the target's hidden states */
+  const int32_t *rows;          /* [pairs]: the tokens' rows in `features`; NULL: the first ones */
+  int32_t pairs;                /* 0 is allowed if the sequence has pairs already */
 } specdec_pairs;
 
-/* Add the pairs of several different sequences. `logits` [parts, draft_vocabulary]: after the last pair of each; may be
- * NULL. */
+/* Add the pairs of several sequences. `logits` [parts, draft_vocabulary]: after the last pair of each; may be NULL. */
 int32_t specdec_head_read(specdec_head *head, const specdec_head_step *step, const specdec_pairs *pairs, int32_t parts,
                           float *logits);
 
-/* A drafted level: the children of rows of the level before, or of the last pair, which is row 0. */
+/* One level of a draft: children of rows of the level before, or of the last pair, which is row 0. */
 typedef struct {
   specdec_head_sequence *sequence;
   const int64_t *tokens; /* [rows] */
@@ -78,18 +76,18 @@ typedef struct {
 int32_t specdec_head_levels(specdec_head *head, const specdec_head_step *step, const specdec_level *levels,
                             int32_t parts, float *logits);
 
-/* A draft by probability alone: the pairs that are new, limits, and what was drafted. */
+/* A draft of the likeliest tokens: new pairs, limits, and the result. */
 typedef struct {
   specdec_pairs pairs;
-  int32_t levels, width; /* at most so deep; children of a node and nodes of a beam (of trees), all >= 1 */
-  int32_t nodes;         /* at most so many are drafted, >= 1 */
-  double least;          /* log-probability below which nothing is guessed; -infinity: none */
+  int32_t levels, width; /* maximum depth; children per node and nodes per level (of trees), all >= 1 */
+  int32_t nodes;         /* maximum number of drafted tokens, >= 1 */
+  double least;          /* minimum log-probability of a token; -infinity: none */
   int64_t *tokens;       /* [nodes], written: the target's ids */
   int32_t *parents;      /* [nodes], written: nodes, 0 = the root, 1 = the first drafted */
   int32_t drafted;       /* written */
 } specdec_draft;
 
-/* The likeliest token after another, for several different sequences. */
+/* Chains of the likeliest tokens, for several sequences. */
 int32_t specdec_head_chains(specdec_head *head, const specdec_head_step *step, specdec_draft *drafts, int32_t parts);
 
 /* EAGLE-2's dynamic trees (Li et al. 2024, arXiv 2406.16858). */
@@ -97,12 +95,12 @@ int32_t specdec_head_trees(specdec_head *head, const specdec_head_step *step, sp
 
 /* ---- Medusa: heads of residual blocks on one hidden state --------------------------------------------------------- */
 
-/* Head i is x + silu(block(x)) for each of its `layers` blocks, then its output. */
+/* Head i applies x + silu(block(x)) for each of its `layers` blocks, then its output. */
 typedef struct {
   int32_t version;
   int32_t heads, layers;
   int64_t hidden, vocabulary;
-  const specdec_product *const *blocks;  /* [heads * layers]: hidden -> hidden, the blocks of a head one after another */
+  const specdec_product *const *blocks;  /* [heads * layers]: hidden -> hidden, grouped by head */
   const specdec_product *const *outputs; /* [heads]: hidden -> vocabulary */
 } specdec_medusa;
 
@@ -112,8 +110,8 @@ int32_t specdec_medusa_run(const specdec_medusa *medusa, const float *hidden, in
 
 /* ---- Both --------------------------------------------------------------------------------------------------------- */
 
-/* The log-probabilities `values` and the `places` [rows, width] of the likeliest tokens of every row of logits, best
- * first, of equals the first. `width` <= vocabulary. */
+/* Log-probabilities `values` and ids `places` [rows, width] of the likeliest tokens of every row of logits, best first,
+ * ties in order of ids. `width` <= vocabulary. */
 int32_t specdec_likeliest(const float *logits, int64_t rows, int64_t vocabulary, int32_t width, float *values,
                           int64_t *places);
 

@@ -1,4 +1,4 @@
-// Vectors of the widest kind that the instruction set has, and what is computed with them.
+// Vectors of the widest type of the instruction set, and functions of them.
 //
 // A fused multiply-add is always written as `fused`: compilers are told not to make any of their own, so that two pieces
 // of code that compute the same sum round it alike.

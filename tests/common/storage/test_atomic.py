@@ -1,0 +1,55 @@
+"""Files that are replaced: the old one or the new one, and nothing beside it, whenever a process is killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ianvs_specdec.common.storage.atomic import replacing, temporary_folder
+from ianvs_specdec.records.identity import write_atomically
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from ianvs_specdec.common.storage.atomic import replacing, temporary_folder
+path = Path(sys.argv[1])
+with replacing(path) as file, temporary_folder(path) as folder:
+    file.write_text("half")
+    (folder / "part").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_what_a_killed_process_left_is_gone_when_the_next_one_writes(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text("old")
+    for _ in range(2):
+        assert subprocess.run([sys.executable, "-c", KILLED, str(path)]).returncode == -9
+    assert len(list(tmp_path.iterdir())) == 3, "the second has removed what the first one left"
+    assert path.read_text() == "old"
+    (tmp_path / f".file.json.{os.getppid()}.abc.tmp").write_text("of a process that lives")
+    (tmp_path / ".other.json.99999999.abc.tmp").write_text("of another file")
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(
+        [f".file.json.{os.getppid()}.abc.tmp", ".other.json.99999999.abc.tmp", "file.json"]
+    )
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with suppress(ValueError), replacing(path) as temporary:
+        temporary.write_text("new")
+        raise ValueError
+    with suppress(ValueError), temporary_folder(path) as folder:
+        (folder / "part").write_text("new")
+        raise ValueError
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert path.read_text() == "old"
