@@ -34,7 +34,7 @@ from ianvs_specdec.report.split import grids
 from ianvs_specdec.report.sweeps import sweeps
 from ianvs_specdec.workspace.cases import Case, Dataset, Row, Workspace, read_workspace
 from ianvs_specdec.workspace.journal_reader import JournalReader
-from ianvs_specdec.workspace.judgments import JudgedQuery, Judgments, read_judgments
+from ianvs_specdec.workspace.judgments import JudgedQuery, Judgments, mean_rating, read_judgments
 from ianvs_specdec.workspace.sides import Pair, PairedAnswers, scores_of
 
 VERSION = 1

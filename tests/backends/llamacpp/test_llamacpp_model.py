@@ -118,5 +118,5 @@ def test_control_tokens_that_mark_thoughts_stay_in_the_text(tmp_path: Path) -> N
         ids = tokenizer(text).input_ids
         own, theirs = Chat(GgufTokenizer(loaded), 64), Chat(tokenizer, 64)
         assert own.text(ids) == theirs.text(ids) == text.removeprefix("<|user|>").removesuffix("<|end|>")
-        assert own.opened(ids[:3]) == theirs.opened(ids[:3])
+        assert own.open_tag(ids[:3]) == theirs.open_tag(ids[:3])
     loaded.close()

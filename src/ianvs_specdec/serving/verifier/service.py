@@ -12,7 +12,7 @@ from typing import Any
 
 from ianvs_specdec import lengths
 from ianvs_specdec.backends.prompts import model_digest, model_folder
-from ianvs_specdec.backends.specdec import EngineLLM, Shared
+from ianvs_specdec.backends.specdec import EngineLLM, SharedEngine
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.drafters.datastore import fingerprint
 from ianvs_specdec.engine import Drafter, StopStrings
@@ -38,7 +38,7 @@ NANOS = 1e9
 
 
 @dataclass(frozen=True)
-class ServedModel(Shared):
+class ServedModel(SharedEngine):
     """A loaded model of our engine. See ``split.proto`` for ``fingerprint`` and ``tokenizer``."""
 
     name: str
