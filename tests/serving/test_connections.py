@@ -35,11 +35,11 @@ HALVES = {
     "half a body": HEAD + b"Content-Length: 200\r\n\r\n{",
     "half a chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n50\r\n{",
 }
-"""Of a request: what comes before the client falls silent."""
+"""Incomplete requests."""
 
 
 class _Waiting(InstantLLM):
-    """Answers when it is let go."""
+    """Answers once ``go`` is set."""
 
     backend, concurrent = "waiting", True
 

@@ -1,4 +1,4 @@
-"""A client of a verifier that says whatever it is told to."""
+"""A client of a verifier that sends arbitrary messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def opening(**changes):
 
 
 class Client:
-    """Says whatever it is told to."""
+    """Sends arbitrary messages."""
 
     def __init__(self, address, token=""):
         self._said = queue.SimpleQueue()

@@ -92,7 +92,7 @@ def test_flood_of_sessions(folder, llm, alone, opens):
 
 
 def _flood(address, opens):
-    """What so many openings were answered with."""
+    """The answers to ``opens`` openings."""
     message, metadata = opening().SerializeToString(), [("authorization", f"Bearer {TOKENS[1]}")]
     with grpc.insecure_channel(address) as channel, ThreadPoolExecutor(AT_ONCE) as threads:
         call = channel.stream_stream(DECODE, request_serializer=bytes, response_deserializer=Down.FromString)

@@ -40,7 +40,7 @@ def test_fixed_mode():
 
 
 def answers(controller, count, split, stream, opening=0.02):
-    """The modes of so many answers of 100 tokens, with these rates of both modes."""
+    """The modes of ``count`` answers of 100 tokens, at these rates of both modes."""
     modes = []
     for _ in range(count):
         controller.opening = opening
