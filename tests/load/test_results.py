@@ -79,12 +79,12 @@ def test_percentiles_match_numpy() -> None:
 
 def test_interval_coverage() -> None:
     covered = 0
-    for seed in range(10):
+    for seed in range(20):
         times = np.random.default_rng(seed).exponential(1.0, 60)
         found = figures([answered(i, 0.01 * i, float(t), 0.1, 5) for i, t in enumerate(times)], seed=seed)
         low, high = found["intervals"]["ttft"]["mean"]
         covered += low <= 1.0 <= high
-    assert covered >= 8
+    assert covered >= 17
 
 
 def test_itl_weighs_tokens_tpot_requests() -> None:
