@@ -11,7 +11,7 @@ from ianvs_specdec.backends.official.backend import LadeLLM
 from ianvs_specdec.backends.split.backend import SplitSpecDecLLM
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Message, Sampling
-from tests.serving.test_clients_extras import build_ending
+from tests.serving.test_completions import build_ending
 
 HELLO: list[Message] = [{"role": "user", "content": "hello"}]
 ASKED = [

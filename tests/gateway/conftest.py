@@ -1,4 +1,4 @@
-"""A gateway in this process, on a real socket, between stand-ins for models or servers that misbehave on purpose."""
+"""A gateway in this process between stub models or servers that fail on purpose."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.stub_server import StubServer
 
 
 class Says(LLM):
-    """Answers with its name, word by word, once it is let go; sure of each as far as ``doubt`` leaves it."""
+    """Answers with ``text``, word by word, once ``go`` is set; ``doubt``: negative log-probability of each word."""
 
     backend, local, concurrent = "says", True, True
 

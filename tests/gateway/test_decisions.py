@@ -1,4 +1,4 @@
-"""Which side answers, what the client is told of it, and what the router learns."""
+"""Routing decisions, what clients see of them, and what routers learn."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .conftest import Opens, Says, Words, pair, side
 SHIPPED = EXAMPLE / "models" / "router"
 
 
-def test_the_router_decides_and_header_and_body_tell_it(gate: Opens) -> None:
+def test_routing_in_headers_and_body(gate: Opens) -> None:
     opened, _, _ = pair(gate)
     status, headers, body = opened.chat("a hard one")
     assert (status, body["choices"][0]["message"]["content"]) == (200, "from the cloud")
@@ -54,7 +54,7 @@ def test_the_router_decides_and_header_and_body_tell_it(gate: Opens) -> None:
         assert body["choices"][0]["message"]["content"] == f"from the {named}"
 
 
-def test_the_router_decides_on_one_choice(gate: Opens) -> None:
+def test_router_needs_one_choice(gate: Opens) -> None:
     opened, _, _ = pair(gate)
     status, _, body = opened.chat("a hard one", n=2)
     assert (status, body["error"]["param"]) == (400, "n")
@@ -63,7 +63,7 @@ def test_the_router_decides_on_one_choice(gate: Opens) -> None:
     assert both["routing"] == {**alone["routing"], "cost": 2 * alone["routing"]["cost"]}
 
 
-def test_metrics_tell_decisions_share_cost_and_each_side(gate: Opens) -> None:
+def test_gateway_metrics(gate: Opens) -> None:
     opened, _, _ = pair(gate)
     for text in ("hard", "easy", "easy"):
         opened.says(text)
@@ -77,7 +77,7 @@ def test_metrics_tell_decisions_share_cost_and_each_side(gate: Opens) -> None:
     assert (found["router_seconds_count"], found["cloud_share"]) == (3, 1 / 3)
 
 
-def test_names_are_policies(gate: Opens) -> None:
+def test_model_names(gate: Opens) -> None:
     opened, _, _ = pair(gate)
     for name, answered in (("router-0.1", "cloud"), ("router-0.95", "edge"), ("router-1", "edge"), ("router", "edge")):
         assert opened.says("easy", name) == f"from the {answered}", name
@@ -94,7 +94,7 @@ def test_names_are_policies(gate: Opens) -> None:
     assert [opened.get(f"/v1/models/{name}") for name in names] == [200, 200, 200, 200, 404]
 
 
-def test_a_share_is_that_of_the_trained_router_even_within_a_budget(gate: Opens) -> None:
+def test_share_of_a_trained_router(gate: Opens) -> None:
     router = BudgetRouter(LearnedRouter(str(SHIPPED)), cloud_share=1.0)
     threshold = router.inner.threshold
     opened, _, _ = pair(gate, router)
@@ -106,7 +106,7 @@ def test_a_share_is_that_of_the_trained_router_even_within_a_budget(gate: Opens)
     assert falling == sorted(set(falling))
 
 
-def test_a_budget_counts_what_the_cloud_cost_behind_a_cascade(gate: Opens) -> None:
+def test_budget_counts_cost_of_cascade(gate: Opens) -> None:
     class Slow:
         """Makes others hear late of the edge's answer."""
 
@@ -124,7 +124,7 @@ def test_a_budget_counts_what_the_cloud_cost_behind_a_cascade(gate: Opens) -> No
     assert (router._charges, slow is not None) == ({}, True)
 
 
-def test_private_chats_stay_on_the_edge_whoever_said_it(gate: Opens) -> None:
+def test_private_chats_stay_on_the_edge(gate: Opens) -> None:
     opened, _, cloud = pair(gate, PrivacyRouter(Words()))
     secret = "write to jane.doe@example.com"
     history = [("user", "hard?"), ("assistant", secret), ("user", "a hard one")]
@@ -138,7 +138,7 @@ def test_private_chats_stay_on_the_edge_whoever_said_it(gate: Opens) -> None:
     assert opened.says("a hard one", stop=["\n"]) == "from the cloud"
 
 
-def test_a_reason_of_any_text_does_not_break_the_answer(gate: Opens) -> None:
+def test_reason_is_escaped_in_header(gate: Opens) -> None:
     class Tells(Words):
         def decide(self, query: Query) -> Decision:
             return Decision(0.1, False, "\x01a\x7f\r\n\N{GREEK SMALL LETTER ALPHA}b" + "c" * 1_000_000)
@@ -162,9 +162,7 @@ def test_latency_is_learned_from_live_requests(gate: Opens) -> None:
 
 
 @pytest.mark.parametrize(("doubt", "answered", "stream"), [(0.0, "edge", True), (9.0, "cloud", False)])
-def test_a_cascade_sends_the_answer_of_the_edge_only_if_it_stays(
-    gate: Opens, doubt: float, answered: str, stream: bool
-) -> None:
+def test_cascade(gate: Opens, doubt: float, answered: str, stream: bool) -> None:
     opened, edge, cloud = pair(gate, CascadeRouter("mean_probability", 0.5), doubt=doubt)
     if stream:
         first, *others = opened.stream("which one?")
@@ -175,7 +173,7 @@ def test_a_cascade_sends_the_answer_of_the_edge_only_if_it_stays(
     assert (len(edge.asked), len(cloud.asked)) == (1, answered == "cloud")
 
 
-def test_a_probe_has_the_edge_read_the_chat(gate: Opens, tiny_model: Path, tmp_path: Path) -> None:
+def test_probe_reads_hidden_states_of_the_edge(gate: Opens, tiny_model: Path, tmp_path: Path) -> None:
     columns = 2 * 64
     linear = Readout(np.zeros(columns), np.ones(columns), np.random.default_rng(0).normal(size=columns), 0.0)
     probe = ProbeClassifier(linear, (0, 2), "edge", FileDigests(None).folder(tiny_model))
@@ -193,7 +191,7 @@ def test_a_probe_has_the_edge_read_the_chat(gate: Opens, tiny_model: Path, tmp_p
         assert routing["side"] == ("cloud" if routing["score"] >= 0.5 else "edge")
 
 
-def test_where_the_job_asks_the_edge_first_so_does_the_server(gate: Opens) -> None:
+def test_inference_then_mining(gate: Opens) -> None:
     class Looks(Router):
         def score(self, query: Query) -> float:
             raise AssertionError
@@ -206,7 +204,7 @@ def test_where_the_job_asks_the_edge_first_so_does_the_server(gate: Opens) -> No
     assert len(edge.asked) == 1
 
 
-def test_a_router_that_fails_is_an_error_that_tells_no_text(gate: Opens, caplog: pytest.LogCaptureFixture) -> None:
+def test_router_error_reveals_no_text(gate: Opens, caplog: pytest.LogCaptureFixture) -> None:
     class Breaks(Router):
         def score(self, query: Query) -> float:
             raise ZeroDivisionError(query.turns[0])
@@ -218,7 +216,7 @@ def test_a_router_that_fails_is_an_error_that_tells_no_text(gate: Opens, caplog:
     assert "the secret" not in caplog.text
 
 
-def test_what_cannot_be_learned_is_logged_without_texts(gate: Opens, caplog: pytest.LogCaptureFixture) -> None:
+def test_observer_error_reveals_no_text(gate: Opens, caplog: pytest.LogCaptureFixture) -> None:
     class Breaks:
         def began(self, side: str, data: Any) -> None: ...
 
@@ -233,7 +231,7 @@ def test_what_cannot_be_learned_is_logged_without_texts(gate: Opens, caplog: pyt
     assert breaks is not None
 
 
-def test_a_chat_is_the_row_that_its_question_would_be() -> None:
+def test_chat_as_query() -> None:
     text = "Which?\nA. one\nB. two"
     body = b'{"model": "m", "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": %s}]}'
     chat = parse_chat(body % json.dumps(text).encode(), ("m",), Sampling())

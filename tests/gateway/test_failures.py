@@ -1,4 +1,4 @@
-"""A cloud that refuses, stalls, sends garbage or breaks off; clients that leave; a server that stops."""
+"""Failures of the cloud, disconnecting clients, shutdown."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ def opened_to(gate: Opens, stub: StubServer, *script: str | int, **options: Any)
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("action", "wait"), [(500, LONG), ("hang", 0.05)])
-def test_the_edge_answers_where_the_cloud_does_not_begin(
-    gate: Opens, stub: StubServer, action: str | int, wait: float, stream: bool
-) -> None:
+def test_fallback_to_the_edge(gate: Opens, stub: StubServer, action: str | int, wait: float, stream: bool) -> None:
     opened, edge = opened_to(gate, stub, action, fallback=wait)
     if stream:
         first, *others = opened.stream("a hard one")
@@ -55,7 +53,7 @@ def test_the_edge_answers_where_the_cloud_does_not_begin(
     assert opened.metrics()[f"requests_total.{outcome}.cloud"] == 1
 
 
-def test_garbage_and_half_an_answer(gate: Opens, stub: StubServer) -> None:
+def test_fallback_only_before_the_first_piece(gate: Opens, stub: StubServer) -> None:
     """Until a client has seen a piece the edge takes over; later a failure is an event of the stream."""
     opened, edge = opened_to(gate, stub, "die", fallback=LONG)
     first, *pieces, last = opened.stream("a hard one")
@@ -71,9 +69,7 @@ def test_garbage_and_half_an_answer(gate: Opens, stub: StubServer) -> None:
 
 
 @pytest.mark.parametrize(("action", "answer"), [("think", "The answer is B."), ("think die", "from the edge")])
-def test_a_thought_is_a_beginning_and_no_piece_of_the_answer(
-    gate: Opens, stub: StubServer, action: str, answer: str
-) -> None:
+def test_thought_stops_the_fallback_timer(gate: Opens, stub: StubServer, action: str, answer: str) -> None:
     opened, _ = opened_to(gate, stub, action, fallback=LONG)
     with ThreadPoolExecutor(1) as client:
         asked = client.submit(opened.stream, "a hard one")
@@ -83,20 +79,20 @@ def test_a_thought_is_a_beginning_and_no_piece_of_the_answer(
     assert "".join(one["choices"][0]["delta"].get("content", "") for one in others) == answer
 
 
-def test_without_the_option_an_error_is_an_error(gate: Opens, stub: StubServer) -> None:
+def test_no_fallback_without_option(gate: Opens, stub: StubServer) -> None:
     opened, edge = opened_to(gate, stub, 500)
     status, _, body = opened.chat("a hard one")
     assert (status, body["error"]["code"]) == (502, "upstream")
     assert edge.asked == []
 
 
-def test_who_names_the_cloud_does_not_get_the_edge(gate: Opens, stub: StubServer) -> None:
+def test_no_fallback_for_the_model_cloud(gate: Opens, stub: StubServer) -> None:
     opened, edge = opened_to(gate, stub, 500, fallback=LONG)
     assert opened.chat("a hard one", "cloud")[0] == 502
     assert edge.asked == []
 
 
-def test_a_cascade_falls_back_on_the_answer_that_there_is(gate: Opens, stub: StubServer) -> None:
+def test_cascade_falls_back_to_existing_answer(gate: Opens, stub: StubServer) -> None:
     router = CascadeRouter("mean_probability", 0.0)
     opened, edge = opened_to(gate, stub, 500, router=router, fallback=LONG)
     _, headers, body = opened.chat("which?")
@@ -104,7 +100,7 @@ def test_a_cascade_falls_back_on_the_answer_that_there_is(gate: Opens, stub: Stu
     assert len(edge.asked) == 1
 
 
-def test_a_cloud_whose_window_is_too_small_is_no_fault_of_the_request(gate: Opens) -> None:
+def test_fallback_for_too_long_chats(gate: Opens) -> None:
     class Small(Says):
         def generate(self, *arguments: Any, **more: Any) -> Any:
             raise ContextWindowError("too long")
@@ -113,7 +109,7 @@ def test_a_cloud_whose_window_is_too_small_is_no_fault_of_the_request(gate: Open
     assert opened.says("a hard one") == "from the edge"
 
 
-def test_an_edge_that_has_failed_is_not_asked_again(gate: Opens, stub: StubServer) -> None:
+def test_no_fallback_to_failed_edge(gate: Opens, stub: StubServer) -> None:
     class Fails(Says):
         def generate(self, messages: Any, *arguments: Any, **more: Any) -> Any:
             self.asked.append(messages)
@@ -129,7 +125,7 @@ def test_an_edge_that_has_failed_is_not_asked_again(gate: Opens, stub: StubServe
 
 
 @pytest.mark.parametrize("busy", ["edge", "router"])
-def test_without_room_a_cascade_is_refused_and_the_cloud_not_asked(gate: Opens, busy: str) -> None:
+def test_cascade_with_full_edge_queue(gate: Opens, busy: str) -> None:
     opened, edge, cloud = pair(gate, CascadeRouter("mean_probability", 0.5), queue=2)
     edge.go.clear()
     waiting = opened.chats(10, "easy", busy)
@@ -144,7 +140,7 @@ def test_without_room_a_cascade_is_refused_and_the_cloud_not_asked(gate: Opens, 
 
 
 @pytest.mark.parametrize("why", ["left", "full"])
-def test_a_budget_gets_back_what_never_reached_the_cloud(gate: Opens, why: str) -> None:
+def test_budget_is_refunded(gate: Opens, why: str) -> None:
     asked, go = threading.Event(), threading.Event()
 
     class Waits(Words):
@@ -174,7 +170,7 @@ def test_a_budget_gets_back_what_never_reached_the_cloud(gate: Opens, why: str) 
 
 
 @pytest.mark.parametrize("blocked", [False, True])
-def test_models_are_closed_after_the_last_decision(gate: Opens, monkeypatch: pytest.MonkeyPatch, blocked: bool) -> None:
+def test_models_close_after_routers(gate: Opens, monkeypatch: pytest.MonkeyPatch, blocked: bool) -> None:
     asked, go, order = threading.Event(), threading.Event(), list[str]()
 
     class Waits(Words):
@@ -202,7 +198,7 @@ def test_models_are_closed_after_the_last_decision(gate: Opens, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("where", ["edge", "cloud", "router"])
-def test_who_leaves_ends_the_work_of_any_side(gate: Opens, where: str) -> None:
+def test_disconnected_client_cancels_all_sides(gate: Opens, where: str) -> None:
     opened, edge, cloud = pair(gate, CascadeRouter("mean_probability", 0.5) if where == "router" else None)
     name, busy, text = ("cloud", cloud, "a hard one") if where == "cloud" else ("edge", edge, "easy")
     busy.go.clear()
@@ -216,7 +212,7 @@ def test_who_leaves_ends_the_work_of_any_side(gate: Opens, where: str) -> None:
     assert opened.says("easy") == "from the edge"
 
 
-def test_a_server_that_stops_ends_what_waits_at_either_side(gate: Opens) -> None:
+def test_shutdown_ends_all_requests(gate: Opens) -> None:
     opened, edge, _ = pair(gate, CascadeRouter("mean_probability", 0.5))
     edge.go.clear()
     waiting = opened.chats(20, "easy")

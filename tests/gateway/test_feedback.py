@@ -1,4 +1,4 @@
-"""Feedback on live answers reaches the router that learns."""
+"""Feedback on answers reaches the router that learns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "base")
 
 
-def test_feedback_teaches_and_is_kept_where_the_job_says(gate: Opens, path: str, tmp_path: Path) -> None:
+def test_feedback_is_learned_and_saved(gate: Opens, path: str, tmp_path: Path) -> None:
     saved = tmp_path / "learned"
     inner = LifelongRouter(path, explore=0.0, save_to=str(saved), save_every=10)
     opened = gate(side("small", Says("a")), side("large", Says("b")), BudgetRouter(inner, cloud_share=1.0), key=KEY)
@@ -61,7 +61,7 @@ def test_feedback_teaches_and_is_kept_where_the_job_says(gate: Opens, path: str,
     assert opened.post("/feedback", {"id": given[0], "score": 1})[0] == 401
 
 
-def test_what_was_learned_and_cannot_be_saved_is_taken_all_the_same(
+def test_feedback_without_disk_space(
     gate: Opens, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     router = LifelongRouter(path, explore=0.0, save_to=str(tmp_path / "learned"), save_every=1)
@@ -77,7 +77,7 @@ def test_what_was_learned_and_cannot_be_saved_is_taken_all_the_same(
     assert "cannot be saved" in caplog.text
 
 
-def test_other_routers_say_that_they_do_not_learn(gate: Opens) -> None:
+def test_feedback_for_other_routers(gate: Opens) -> None:
     opened = gate(side("small", Says("a")), side("large", Says("b")))
     status, _, body = opened.post("/feedback", {"id": "chatcmpl-0", "score": 1})
     assert (status, body["error"]["message"]) == (409, "Words does not learn from feedback; LifelongRouter does")

@@ -1,4 +1,4 @@
-"""A job behind the endpoint: it decides and answers as its test case did; what cannot be served is refused by name."""
+"""A served job decides and answers as its test case; what cannot be served is an error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
         pytest.param("LearnedRouter", 352, marks=pytest.mark.slow),
     ],
 )
-def test_decisions_and_answers_are_those_of_the_test_case(workplace: Workplace, router: str, count: int) -> None:
+def test_gateway_equals_test_case(workplace: Workplace, router: str, count: int) -> None:
     workplace.algorithms(router)
     workplace.backends("EagleSpecDec")
     workplace.data(rows := questions(count))
@@ -79,7 +79,7 @@ def fault(algorithm: str | None, **chosen: Any) -> str:
     return str(raised.value)
 
 
-def test_what_cannot_be_served_is_refused_by_name(workplace: Workplace) -> None:
+def test_selection_of_test_cases(workplace: Workplace) -> None:
     text = (workplace.example / "benchmarkingjob.yaml").read_text(encoding="utf-8")
     assert "select one with --algorithm: edge-only, cloud-only, random-router" in fault(None)
     assert "Did you mean 'edge-only'?" in fault("edge-onyl")
@@ -97,7 +97,7 @@ def test_what_cannot_be_served_is_refused_by_name(workplace: Workplace) -> None:
     assert "benchmarkingjob.yaml:" in fault("edge-only")
 
 
-def test_a_router_that_the_edge_cannot_serve_is_refused(workplace: Workplace) -> None:
+def test_unsupported_edge_settings(workplace: Workplace) -> None:
     workplace.algorithms("CascadeRouter")
     workplace.backends("PromptLookup")
     file = workplace.routing / "cascade_router.yaml"
@@ -117,14 +117,14 @@ def test_a_router_that_the_edge_cannot_serve_is_refused(workplace: Workplace) ->
         (["-f", JOB, "--fallback", "0"], "--fallback must be more than 0"),
     ],
 )
-def test_options_that_do_not_go_together(arguments: list[str], message: str) -> None:
+def test_incompatible_options(arguments: list[str], message: str) -> None:
     parser = argparse.ArgumentParser()
     serve.add_arguments(parser)
     with pytest.raises(UserError, match=message):
         serve.run(parser.parse_args(arguments))
 
 
-def test_a_side_of_one_request_at_a_time_takes_no_more(workplace: Workplace) -> None:
+def test_concurrency_of_sequential_back_end(workplace: Workplace) -> None:
     workplace.algorithms("LearnedRouter")
     workplace.backends("huggingface")
     parser = argparse.ArgumentParser()

@@ -1,4 +1,4 @@
-"""What the page ``/ui`` is told of a gateway's requests."""
+"""Events of the page ``/ui`` for a gateway's requests."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ class BreaksOff(Says):
 
 
 @pytest.mark.parametrize(("doubt", "answered", "cost"), [(0.1, "edge", 6), (2.0, "cloud", 9)])
-def test_a_cascade_tells_the_tokens_of_its_answer_and_what_both_sides_cost(
-    gate: Opens, doubt: float, answered: str, cost: float
-) -> None:
+def test_page_shows_cost_of_cascade(gate: Opens, doubt: float, answered: str, cost: float) -> None:
     edge, cloud = Says("from the edge", doubt), Says("from the cloud")
     sides = side("small", edge, logprobs=True, price_completion=2e6), side("large", cloud, price_completion=1e6)
     opened = gate(*sides, CascadeRouter("mean_probability", 0.5), first=True)
@@ -38,7 +36,7 @@ def test_a_cascade_tells_the_tokens_of_its_answer_and_what_both_sides_cost(
     assert (row["routing"]["side"], row["routing"]["cost"]) == (answered, cost)
 
 
-def test_what_the_cloud_said_before_it_failed_is_not_shown_before_the_edges_answer(gate: Opens) -> None:
+def test_page_drops_answer_of_failed_cloud(gate: Opens) -> None:
     edge, cloud = Says("edge"), BreaksOff("")
     cloud.go.clear()
     opened = gate(side("small", edge), side("large", cloud), fallback=LONGEST)

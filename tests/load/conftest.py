@@ -1,4 +1,4 @@
-"""What tests of a sweep begin with."""
+"""Fixtures of sweeps."""
 
 from tests.support.load_generator import data, guidellm, stub
 

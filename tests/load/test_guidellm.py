@@ -41,7 +41,7 @@ def left_out(row: Mapping[str, Any]) -> int:
     return int(row["unreported"])
 
 
-def test_guidellm_heeds_what_it_is_told_by_variables() -> None:
+def test_guidellm_reads_environment() -> None:
     """By another name they would be passed over without a word."""
     asked = "from guidellm.settings import settings as s; print(s.max_worker_processes, s.mp_poll_interval)"
     environment = environment_of("http://127.0.0.1:1", "")
@@ -73,10 +73,10 @@ def test_two_policies(settings: Path, data: Path, tmp_path: Path) -> None:
     }
 
 
-def test_guidellm_alone_gets_answers_of_the_length_that_it_asks_for(tmp_path: Path) -> None:
+def test_guidellm_controls_answer_length(tmp_path: Path) -> None:
     """It asks for ``ignore_eos`` then. The model would end each answer after a few tokens."""
     from tests.serving.conftest import serving
-    from tests.serving.test_clients_extras import build_ending
+    from tests.serving.test_completions import build_ending
 
     model = build_ending(tmp_path / "ending")
     with serving(tmp_path, "--model", str(model), "--backend", "PromptLookup") as server:
@@ -94,7 +94,7 @@ def test_guidellm_alone_gets_answers_of_the_length_that_it_asks_for(tmp_path: Pa
     assert len(requests["successful"]) >= 5
 
 
-def test_refusals_are_told_as_such(settings: Path, data: Path, tmp_path: Path) -> None:
+def test_guidellm_reports_refusals(settings: Path, data: Path, tmp_path: Path) -> None:
     plan = plan_of(settings, data, policies="fixed:0", concurrency=1, queue=0, rates="60", max_tokens=256, duration=2)
     (row,) = sweep.run(plan, tmp_path / "out")
     assert row["refused"] > 0

@@ -1,4 +1,4 @@
-"""Options are checked before anything is started, with the key at fault."""
+"""Options are validated before anything starts; errors have the key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def parsed(questions: Path, server: dict[str, Any] = RUNNING, **more: Any) -> Sw
     return SweepPlan.parse({**server, "rates": "1,2", "data": str(questions), **more})
 
 
-def test_texts_and_yaml_say_the_same(data: Path) -> None:
+def test_strings_and_yaml_are_equivalent(data: Path) -> None:
     policies = ("fixed:0", "4", "table:[[1,4,5],[5,9,0]]")
     text = parsed(data, STARTED, policies=", ".join(policies), slo="ttft=0.5")
     plain = parsed(data, STARTED, policies=["fixed:0", 4, policies[2]], rates=[2, 1.0], slo={"ttft": 0.5})
@@ -43,14 +43,14 @@ def test_texts_and_yaml_say_the_same(data: Path) -> None:
         ({"api_key_env": "sk-1"}, None, "must be the name of an environment variable"),
     ],
 )
-def test_wrong_options(data: Path, more: dict[str, Any], key: str | None, part: str) -> None:
+def test_invalid_options(data: Path, more: dict[str, Any], key: str | None, part: str) -> None:
     with pytest.raises(UserError) as raised:
         parsed(data, **more)
     assert part in str(raised.value)
     assert key is None or raised.value.key == key
 
 
-def test_one_server_is_named(data: Path) -> None:
+def test_exactly_one_server(data: Path) -> None:
     for server, part in (
         (RUNNING | STARTED, "give --url of a running server"),
         ({"url": "http://127.0.0.1:1"}, "--model is missing"),
@@ -63,7 +63,7 @@ def test_one_server_is_named(data: Path) -> None:
         assert part in str(raised.value)
 
 
-def test_what_a_sweep_is_known_by_holds_what_its_files_hold(data: Path) -> None:
+def test_identity_includes_file_contents(data: Path) -> None:
     before = parsed(data, STARTED).to_json()
     assert parsed(data, STARTED).to_json() == before
     data.write_text(data.read_text() + data.read_text())

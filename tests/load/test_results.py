@@ -1,4 +1,4 @@
-"""Percentiles, windows and weights, held against figures that are known."""
+"""Results of rounds: percentiles, windows, weights, intervals, server metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from ianvs_specdec.load.arrivals import LEAD_IN
 from ianvs_specdec.load.generator import RequestRecord
 from ianvs_specdec.load.plan import SweepPlan
-from ianvs_specdec.load.results import Measurement, result
+from ianvs_specdec.load.results import Measurement, result, server_metrics
 from ianvs_specdec.load.rounds import Round, RoundKey, Sample
 
 
@@ -30,7 +30,7 @@ def round_of(repeat: int, requests: list[RequestRecord], samples: list[Sample] |
     return Round(RoundKey(1.0, "p", repeat), 1000.0, 3.0, requests, samples or [])
 
 
-def test_two_policies_are_compared_request_by_request() -> None:
+def test_paired_comparison() -> None:
     plan = SweepPlan(rates=(1.0,), data="d", duration=10.0, slo={"latency": 5.0})
     chance = np.random.default_rng(1).exponential(1.0, 50)
     slow, fast = (
@@ -46,7 +46,7 @@ def test_two_policies_are_compared_request_by_request() -> None:
     assert low <= found["slo_goodput"]["ratio"] <= high
 
 
-def test_the_rounds_of_a_policy_count_together() -> None:
+def test_rounds_are_pooled() -> None:
     plan = SweepPlan(rates=(1.0,), data="d", duration=10.0, warmup=1.0, repeats=2)
 
     # In the first repeat this policy took half as long as the other one, in the second one as long.
@@ -69,7 +69,7 @@ def test_the_rounds_of_a_policy_count_together() -> None:
     assert result(ours, plan, other, {})["lossless"] == {"compared": 8, "same": 3, "share": 0.375}
 
 
-def test_percentiles_are_numpys() -> None:
+def test_percentiles_match_numpy() -> None:
     times = np.random.default_rng(0).exponential(1.0, 200)
     found = figures([answered(i, 0.01 * i, float(t), 0.1, 5) for i, t in enumerate(times)])["ttft"]
     for name, percent in (("p50", 50), ("p90", 90), ("p95", 95), ("p99", 99)):
@@ -77,7 +77,7 @@ def test_percentiles_are_numpys() -> None:
     assert found["mean"] == pytest.approx(times.mean(), abs=1e-6)
 
 
-def test_intervals_cover_the_mean_about_as_often_as_they_say() -> None:
+def test_interval_coverage() -> None:
     covered = 0
     for seed in range(20):
         times = np.random.default_rng(seed).exponential(1.0, 60)
@@ -87,20 +87,20 @@ def test_intervals_cover_the_mean_about_as_often_as_they_say() -> None:
     assert covered >= 17
 
 
-def test_a_token_weighs_in_the_latency_between_tokens_a_request_in_the_time_per_output_token() -> None:
+def test_itl_weighs_tokens_tpot_requests() -> None:
     found = figures([answered(0, 0.0, 0.1, 0.1, 2), answered(1, 0.0, 0.1, 0.3, 10)])
     assert found["tpot"]["mean"] == pytest.approx(0.2)
     assert found["itl"]["mean"] == pytest.approx((1 * 0.1 + 9 * 0.3) / 10)
     assert found["itl"]["p50"] == pytest.approx(0.3)
 
 
-def test_one_token_has_no_time_after_the_first_and_misses_no_objective() -> None:
+def test_answers_of_one_token() -> None:
     found = figures([answered(0, 1.0, 0.1, 0.0, 1)], slo={"tpot": 0.001})
     assert found["tpot"] == dict.fromkeys(("p50", "p90", "p95", "p99", "mean"))
     assert found["slo_goodput"] == 0.1
 
 
-def test_tokens_count_where_they_came_and_the_warm_up_is_cut() -> None:
+def test_throughput_within_window() -> None:
     # Eleven tokens from 1 s to 11 s; five from 0.5 s to 2.5 s, of which the last two come after the warm-up.
     found = figures([answered(0, 1.0, 0.0, 1.0, 11), answered(1, 0.0, 0.5, 0.5, 5)], warmup=1.5)
     assert found["requests"] == 0
@@ -109,7 +109,7 @@ def test_tokens_count_where_they_came_and_the_warm_up_is_cut() -> None:
     assert found["notes"] == ["no request after the warm-up"]
 
 
-def test_the_clients_own_time_and_lateness_are_told() -> None:
+def test_client_time_and_delay() -> None:
     samples = [
         Sample(1000.0 + LEAD_IN + at, seconds, None) for at, seconds in ((-3, 1.0), (1, 5.0), (9, 5.5), (12, 9.0))
     ]
@@ -118,3 +118,46 @@ def test_the_clients_own_time_and_lateness_are_told() -> None:
     assert found["client_delay_p99"] == pytest.approx(0.3)
     assert found["ttft"]["p50"] == pytest.approx(0.1)
     assert "requests were sent late" in found["notes"][0]
+
+
+COUNTERS = ("verifications", "drafted_tokens", "accepted_tokens", "emitted_tokens", "verified_tokens")
+
+
+def server_sample(at: float, queue: float, *counts: float) -> Sample:
+    counters = {f"engine_{name}_total": count for name, count in zip(COUNTERS, counts, strict=True)}
+    return Sample(100 + at, 0.0, {"queue_length": queue, "waiting_for_room": 1.0, "sequences": 2 * queue, **counters})
+
+
+def watched(repeat: int, samples: list[Sample]) -> Round:
+    return Round(RoundKey(1.0, "p", repeat), 100.0 - LEAD_IN, 0.0, [], samples)
+
+
+SERVER_SAMPLES = [
+    server_sample(-1, 0, 0, 0, 0, 0, 0),
+    server_sample(0, 9, 7, 7, 7, 7, 7),
+    server_sample(1, 1, 10, 10, 10, 10, 10),
+    server_sample(2, 2, 20, 50, 40, 60, 70),
+    server_sample(3, 3, 30, 50, 40, 70, 80),
+    server_sample(9, 9, 99, 999, 99, 99, 999),
+]
+
+
+def test_server_metrics_within_window() -> None:
+    found = server_metrics([watched(0, SERVER_SAMPLES)], warmup=1.0, duration=4.0)
+    assert found["acceptance_rate"] == pytest.approx(30 / 40)
+    assert found["mean_accepted_tokens"] == pytest.approx(60 / 20)
+    assert found["work_amplification"] == pytest.approx(70 / 60, abs=1e-4)
+    assert found["draft_length"] == pytest.approx(40 / 20)
+    assert found["queue"] == {"mean": 3.0, "max": 4.0}
+    assert found["sequences"] == {"mean": 4.0, "max": 6.0}
+
+
+def test_server_metrics_of_several_rounds() -> None:
+    # The server goes on counting; a warm-up and an end lie between the two windows.
+    later = [server_sample(1, 7, 1000, 2000, 500, 100, 100), server_sample(3, 1, 1010, 2010, 505, 140, 160)]
+    found = server_metrics([watched(0, SERVER_SAMPLES), watched(2, later)], warmup=1.0, duration=4.0)
+    silent = [Sample(100.0 + at, 0.0, server) for at, server in enumerate((None, {"requests_total": 1.0}, None))]
+    assert set(server_metrics([watched(0, silent)], 0.0, 3.0).values()) == {None}
+    assert found["acceptance_rate"] == pytest.approx((30 + 5) / (40 + 10))
+    assert found["mean_accepted_tokens"] == pytest.approx((60 + 40) / (20 + 10), abs=1e-4)
+    assert found["queue"] == {"mean": pytest.approx((2 + 3 + 4 + 8 + 2) / 5), "max": 8.0}

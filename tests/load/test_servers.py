@@ -1,4 +1,4 @@
-"""``specdec serve`` with a policy is started, told apart from one that did not start, and ended."""
+"""``specdec serve`` is started for a policy, checked, and stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def plan_of(settings: str, **more: object) -> SweepPlan:
     return SweepPlan(**{"rates": (1.0,), "data": "d", "settings": settings, "policies": ("fixed:4",), **more})
 
 
-def test_how_it_is_called() -> None:
+def test_arguments_of_server() -> None:
     plan = plan_of("s.yaml", backend="PromptLookup", queue=3, set={"stop": ["a", "b"], "threads": 1})
     assert " ".join(arguments(plan, "fixed:4")) == (
         "--settings s.yaml --length fixed:4 --backend PromptLookup --queue 3 --deadline 300.0 "
@@ -26,7 +26,7 @@ def test_how_it_is_called() -> None:
     )
 
 
-def test_one_that_does_not_start_says_why(tmp_path: Path) -> None:
+def test_server_does_not_start(tmp_path: Path) -> None:
     settings = tmp_path / "cloud.yaml"
     settings.write_text("model: ./not/there\n")
     with pytest.raises(UserError, match=r"policy fixed:4 did not start: .*there is no model folder"):
@@ -34,7 +34,7 @@ def test_one_that_does_not_start_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_that_dies_is_named(tmp_path: Path) -> None:
+def test_server_dies(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'ianvs-specdec[serve]'")
     settings = tmp_path / "cloud.yaml"
     settings.write_text(f"model: {build_model(tmp_path / 'tiny')}\n")

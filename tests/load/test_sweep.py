@@ -1,4 +1,4 @@
-"""A sweep from its options to its files, with a stand-in for guidellm: what is counted and kept, how it goes on."""
+"""Sweeps with a stub of guidellm: counts, files, resuming."""
 
 from __future__ import annotations
 
@@ -78,9 +78,7 @@ def test_figures_of_a_server(stub: Stub, data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("guidellm")
-def test_policies_see_the_same_arrivals_and_are_compared_with_plain_decoding(
-    stub: Stub, data: Path, tmp_path: Path, served: list[str]
-) -> None:
+def test_policies_get_the_same_requests(stub: Stub, data: Path, tmp_path: Path, served: list[str]) -> None:
     plan = plan_of(stub, data, rates="2", policies="goodput,fixed:0,fixed:4", settings=SETTINGS, url=None, model=None)
     results = sweep.run(plan, tmp_path / "out")
     assert [(row["rate"], row["policy"]) for row in results] == [(2.0, policy) for policy in plan.policies]
@@ -92,7 +90,7 @@ def test_policies_see_the_same_arrivals_and_are_compared_with_plain_decoding(
     assert asked[0] == asked[1] == asked[2]
 
 
-def test_the_order_of_the_policies_is_drawn_from_the_seed(stub: Stub, data: Path) -> None:
+def test_policy_order_depends_on_seed(stub: Stub, data: Path) -> None:
     def order(seed: int) -> list[RoundKey]:
         more = {"rates": "1,2,3", "repeats": 2, "policies": "fixed:0,fixed:1,fixed:2", "settings": SETTINGS}
         return sweep.order(plan_of(stub, data, url=None, model=None, seed=seed, **more))
@@ -106,7 +104,7 @@ def test_the_order_of_the_policies_is_drawn_from_the_seed(stub: Stub, data: Path
 
 
 @pytest.mark.usefixtures("guidellm")
-def test_a_repeat_has_the_arrivals_of_the_next_seed(
+def test_repeats_have_successive_seeds(
     stub: Stub, data: Path, tmp_path: Path, served: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = {"rates": "2", "policies": "fixed:0,goodput", "settings": SETTINGS, "url": None, "model": None}
@@ -129,7 +127,7 @@ def test_a_repeat_has_the_arrivals_of_the_next_seed(
 
 
 @pytest.mark.usefixtures("guidellm")
-def test_a_sweep_goes_on_behind_its_finished_rounds(stub: Stub, data: Path, tmp_path: Path) -> None:
+def test_sweep_resumes(stub: Stub, data: Path, tmp_path: Path) -> None:
     out, plan = tmp_path / "out", plan_of(stub, data, rates="1,2,3")
     stub.dies_after = 1
     with pytest.raises(ServerDied, match="cannot be reached"):
@@ -146,7 +144,7 @@ def test_a_sweep_goes_on_behind_its_finished_rounds(stub: Stub, data: Path, tmp_
 
 
 @pytest.mark.usefixtures("guidellm")
-def test_a_folder_holds_one_sweep(stub: Stub, data: Path, tmp_path: Path) -> None:
+def test_folder_of_another_sweep(stub: Stub, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     sweep.run(plan_of(stub, data, rates="2"), out)
     with pytest.raises(UserError, match=r"other options \(rates; rates: \[2.0\] there, \[2.0, 3.0\] here\)"):
@@ -163,9 +161,7 @@ def test_a_folder_holds_one_sweep(stub: Stub, data: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("guidellm")
-def test_what_a_load_generator_says_last_is_told_where_it_leaves_no_report(
-    stub: Stub, data: Path, tmp_path: Path
-) -> None:
+def test_missing_report(stub: Stub, data: Path, tmp_path: Path) -> None:
     stub.rule |= {"breaks": True}
     with pytest.raises(UserError, match=r"no valid report .* said last"):
         sweep.run(plan_of(stub, data), tmp_path / "out")
@@ -173,14 +169,14 @@ def test_what_a_load_generator_says_last_is_told_where_it_leaves_no_report(
 
 
 @pytest.mark.usefixtures("guidellm")
-def test_a_server_that_is_not_there_or_has_another_model(stub: Stub, data: Path, tmp_path: Path) -> None:
+def test_unreachable_server_and_unknown_model(stub: Stub, data: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no model 'other': it has m"):
         sweep.run(plan_of(stub, data, model="other"), tmp_path / "out")
     with pytest.raises(UserError, match=r"cannot be reached: .*refused"):
         sweep.run(plan_of(stub, data, url="http://127.0.0.1:9"), tmp_path / "other")
 
 
-def test_without_the_load_generator(stub: Stub, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_guidellm(stub: Stub, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match="not installed: pip install 'guidellm"):
         sweep.run(plan_of(stub, data), tmp_path / "out")
@@ -188,7 +184,7 @@ def test_without_the_load_generator(stub: Stub, data: Path, tmp_path: Path, monk
 
 
 @pytest.mark.usefixtures("guidellm")
-def test_a_trace_is_replayed(stub: Stub, data: Path, tmp_path: Path) -> None:
+def test_sweep_with_trace(stub: Stub, data: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     rows = "".join(f"2023-11-16 18:15:{second}.0000000,100,{second}\n" for second in range(10, 50))
     trace.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}")
@@ -201,7 +197,7 @@ def test_a_trace_is_replayed(stub: Stub, data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("guidellm")
-def test_a_server_that_answers_nothing(stub: Stub, data: Path, tmp_path: Path) -> None:
+def test_sweep_without_answers(stub: Stub, data: Path, tmp_path: Path) -> None:
     stub.rule |= {"refused": list(range(10))}
     (row,) = sweep.run(plan_of(stub, data, rates="2", slo="ttft=1"), tmp_path / "out")
     assert (row["completed"], row["refused"], row["ttft"]["p50"], row["output_tokens_per_second"]) == (0, 10, None, 0)

@@ -1,4 +1,4 @@
-"""The HTTP client on real sockets: bytes as the other side counts them, waits that end, connections used again."""
+"""The HTTP client on real sockets: byte counts, timeouts, reused connections, proxies."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def after_request(*parts: bytes, then: Callable[[], object] = int) -> Serve:
 
 
 @pytest.mark.parametrize(("scheme", "chunked"), [("http", 1000), ("https", 0)])
-def test_bytes_are_those_at_the_socket(
+def test_byte_counts(
     start: Start, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, scheme: str, chunked: int
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
@@ -105,7 +105,7 @@ def test_bytes_are_those_at_the_socket(
     relay.close()
 
 
-def test_an_untrusted_certificate_is_refused(start: Start, certificate: tuple[Path, Path]) -> None:
+def test_untrusted_certificate(start: Start, certificate: tuple[Path, Path]) -> None:
     listener = start(secured(scripted(lambda head, body: response(b"ok")), *certificate))
     with pytest.raises(OSError, match="certificate verify failed"):
         ask(client_of(listener, "https"))
@@ -119,7 +119,7 @@ def test_an_untrusted_certificate_is_refused(start: Start, certificate: tuple[Pa
         pytest.param(CHUNKED + b"2\r\nab\r\n", id="no last chunk"),
     ],
 )
-def test_what_is_no_http_is_an_error(start: Start, answer: bytes) -> None:
+def test_invalid_http(start: Start, answer: bytes) -> None:
     with pytest.raises(ProtocolError):
         ask(client_of(start(after_request(answer))))
 
@@ -132,7 +132,7 @@ def test_what_is_no_http_is_an_error(start: Start, answer: bytes) -> None:
         pytest.param(scripted(lambda *_: HEAD), False, id="not whole"),
     ],
 )
-def test_a_used_up_connection_is_not_used_again(start: Start, first: Serve, whole: bool) -> None:
+def test_closed_connection_is_not_reused(start: Start, first: Serve, whole: bool) -> None:
     serves = [first, scripted(lambda head, body: response(b"second"))]
     listener = start(lambda connection: serves.pop(0)(connection))
     client = client_of(listener)
@@ -166,7 +166,7 @@ def talk(connection: socket.socket) -> None:
         pytest.param(lambda connection: hang(), 50_000_000, "idle", TimeoutError, id="the request is not read"),
     ],
 )
-def test_every_wait_ends(start: Start, serve: Serve, size: int, end: str, error: type[Exception]) -> None:
+def test_timeouts(start: Start, serve: Serve, size: int, end: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         ask(client_of(start(serve)), b"x" * size, wait=patience(**{end: 0.3}))
 
@@ -184,13 +184,13 @@ def full() -> Iterator[int]:
             connection.close()
 
 
-def test_connecting_ends(full: int) -> None:
+def test_connect_timeout(full: int) -> None:
     with pytest.raises((TimeoutError, DeadlineError)):
         ask(client_of(full), wait=patience(idle=0.2))
 
 
 @pytest.mark.parametrize("moment", ["connecting", "waiting for the head", "in the middle"])
-def test_closing_ends_a_request_of_another_thread(start: Start, full: int, moment: str) -> None:
+def test_close_interrupts_other_threads(start: Start, full: int, moment: str) -> None:
     reached, released = threading.Event(), threading.Event()
     sent = (HEAD,) if moment == "in the middle" else ()
     serve = after_request(*sent, then=lambda: (reached.set(), released.wait(LONG)))
@@ -214,7 +214,7 @@ def test_closing_ends_a_request_of_another_thread(start: Start, full: int, momen
         ask(client)
 
 
-def test_names_are_resolved(start: Start) -> None:
+def test_name_resolution(start: Start) -> None:
     port = start(scripted(lambda head, body: response(head.splitlines()[1].encode()))).port
     assert ask(Client(f"http://localhost:{port}", {})) == f"Host: localhost:{port}".encode()
     with pytest.raises(socket.gaierror):
@@ -223,7 +223,7 @@ def test_names_are_resolved(start: Start) -> None:
         ask(Client(f"http://{'x' * 80}.invalid", {}))
 
 
-def test_a_proxy_of_the_environment_is_asked(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_from_environment(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = start(scripted(lambda head, body: response(head.encode())))
     monkeypatch.setenv("http_proxy", f"http://me:pass@127.0.0.1:{proxy.port}")
     head = ask(Client("http://far.invalid/ignored", {})).decode().splitlines()
@@ -239,9 +239,7 @@ def test_a_proxy_of_the_environment_is_asked(start: Start, monkeypatch: pytest.M
         Client("http://far.invalid", {})
 
 
-def test_tls_goes_through_a_proxy(
-    start: Start, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tls_through_proxy(start: Start, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
     relay = Relay(start(secured(scripted(lambda head, body: response(b"through")), *certificate)).port)
     asked: list[str] = []

@@ -1,5 +1,4 @@
-"""A real ``specdec serve`` in a process of its own, and two models: one whose answer depends on the prompt, one that
-never ends."""
+"""``specdec serve`` in a process; a model whose answer depends on the prompt, and one that never ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``specdec serve`` answers is what the engine answers, whole or in pieces, one at a time or many at once."""
+"""Answers of ``specdec serve`` equal those of the engine, streamed or whole."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def counted_by(completion: Completion) -> tuple[int, int, int]:
         ({"n": 1, "user": "me", "logprobs": False, "extra_body": {"top_k": -1}}, Sampling(max_tokens=24)),
     ],
 )
-def test_streamed_whole_and_asked_without_a_server(
+def test_server_answers_as_the_engine(
     server: Server, engine: AutoregressiveLLM, request_options: dict[str, Any], sampling: Sampling
 ) -> None:
     own = engine.generate(ask("hello"), sampling)
@@ -71,7 +71,7 @@ def test_streamed_whole_and_asked_without_a_server(
     assert counted(last.usage) == counted_by(own)
 
 
-def test_the_conversation_is_what_the_engine_sees(server: Server, engine: AutoregressiveLLM) -> None:
+def test_all_messages_reach_the_engine(server: Server, engine: AutoregressiveLLM) -> None:
     seen: list[Message] = [
         {"role": "system", "content": "be short"},
         {"role": "user", "content": "one two"},
@@ -88,7 +88,7 @@ def test_the_conversation_is_what_the_engine_sees(server: Server, engine: Autore
     assert answer.usage.prompt_tokens == own.prompt_tokens
 
 
-def test_what_the_engine_counted_is_told_when_asked_for(server: Server, engine: AutoregressiveLLM) -> None:
+def test_specdec_details(server: Server, engine: AutoregressiveLLM) -> None:
     own = engine.generate(ask("count"), Sampling(max_tokens=24))
     trace = own.trace.to_json()
     expected = {"steps": trace["steps"], "token_ids": own.token_ids, "near_ties": trace["near_ties"], "truncated": 0}
@@ -101,7 +101,7 @@ def test_what_the_engine_counted_is_told_when_asked_for(server: Server, engine: 
     assert not any(hasattr(chunk, "specdec") for chunk in chunks[:-1])
 
 
-def test_a_prompt_that_does_not_fit_is_refused(server: Server) -> None:
+def test_too_long_prompt_is_rejected(server: Server) -> None:
     import openai
 
     before = server.metrics()
@@ -116,7 +116,7 @@ def test_a_prompt_that_does_not_fit_is_refused(server: Server) -> None:
     assert server.chat({**TINY, "messages": ask("short")})[2]["truncated_prompt_tokens"] == 0
 
 
-def test_a_prompt_that_was_cut_is_told(tiny: Path, tmp_path: Path) -> None:
+def test_truncated_prompt_is_reported(tiny: Path, tmp_path: Path) -> None:
     long = ask("long " * 200)
     with AutoregressiveLLM(str(tiny), truncate_prompts=True) as engine:
         own = engine.generate(long, Sampling(max_tokens=8))
@@ -137,9 +137,7 @@ def test_a_prompt_that_was_cut_is_told(tiny: Path, tmp_path: Path) -> None:
         assert server.metrics()["truncated_prompts_total"] == 5
 
 
-def test_our_client_tells_a_refusal_from_a_failure_and_a_server_before_ours_passes_it_on(
-    server: Server, tmp_path: Path
-) -> None:
+def test_context_error_passes_through_api_backend(server: Server, tmp_path: Path) -> None:
     with (
         APIBasedLLM("tiny", api_base_url=server.url) as far,
         pytest.raises(ContextWindowError, match=r"refused the request: status 400: .* leaves no room") as caught,
@@ -152,7 +150,7 @@ def test_our_client_tells_a_refusal_from_a_failure_and_a_server_before_ours_pass
 
 
 @pytest.mark.parametrize("usage", [True, False])
-def test_the_stream_to_the_letter(server: Server, usage: bool) -> None:
+def test_stream_format(server: Server, usage: bool) -> None:
     body = {**TINY, "messages": ask("x"), "max_tokens": 4, "stream": True, "stream_options": {"include_usage": usage}}
     status, headers, text = server.request("POST", "/v1/chat/completions", body)
     assert status == 200
@@ -176,7 +174,7 @@ def test_the_stream_to_the_letter(server: Server, usage: bool) -> None:
     assert {choice["finish_reason"] for choice in choices[:-1]} == {None}
 
 
-def test_the_metrics_add_up(server: Server) -> None:
+def test_metrics_add_up(server: Server) -> None:
     before = server.metrics()
     answers = [server.chat({**TINY, "messages": ask(text), "specdec": True})[2] for text in ("a", "bb", "ccc")]
     after = server.metrics()
@@ -203,7 +201,7 @@ def test_the_metrics_add_up(server: Server) -> None:
     assert after["model_memory_bytes"] > 0
 
 
-def test_drafted_from_a_prediction_and_no_character_is_ever_split(narrow: Server) -> None:
+def test_prediction_and_whole_characters(narrow: Server) -> None:
     said = CYCLE * 6
     before = narrow.metrics()
     request = {"model": "endless", "messages": ask("say it"), "max_tokens": len(said.encode())}

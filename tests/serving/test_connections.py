@@ -1,4 +1,4 @@
-"""Connections on which nothing happens, and those that are too many, leave the server to those who ask."""
+"""Idle, incomplete and excess connections do not block other clients."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ HALVES = {
     "half a body": HEAD + b"Content-Length: 200\r\n\r\n{",
     "half a chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n50\r\n{",
 }
-"""Of a request: what comes before the client falls silent."""
+"""Incomplete requests."""
 
 
 class _Waiting(InstantLLM):
-    """Answers when it is let go."""
+    """Answers once ``go`` is set."""
 
     backend, concurrent = "waiting", True
 
@@ -107,7 +107,7 @@ def start(request: pytest.FixtureRequest) -> Callable[..., _Serving]:
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_more_half_requests_than_connections_do_not_keep_others_out(start: Callable[..., _Serving], half: str) -> None:
+def test_incomplete_requests_do_not_block_others(start: Callable[..., _Serving], half: str) -> None:
     server = start(most=20)
     for _ in range(60):
         server.connect(HALVES[half])
@@ -116,7 +116,7 @@ def test_more_half_requests_than_connections_do_not_keep_others_out(start: Calla
     wait_until(lambda: len(server.connections) <= 20)
 
 
-def test_who_waits_for_an_answer_is_not_sent_away_for_others(start: Callable[..., _Serving]) -> None:
+def test_busy_connections_are_kept(start: Callable[..., _Serving]) -> None:
     server = start(most=4)
     server.llm.go.clear()
     asking = [server.connect(WHOLE) for _ in range(4)]
@@ -131,9 +131,7 @@ def test_who_waits_for_an_answer_is_not_sent_away_for_others(start: Callable[...
 
 
 @pytest.mark.parametrize("half", ["nothing", "half a line", "half a head"])
-def test_a_head_that_does_not_come_is_not_waited_for(
-    start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch, half: str
-) -> None:
+def test_timeout_of_request_headers(start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch, half: str) -> None:
     monkeypatch.setattr(server_module, "HEAD_SECONDS", 0.01)
     server = start()
     first, second = server.connect(HALVES[half]), server.connect(WHOLE)
@@ -145,7 +143,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(
         assert ask(second) == b""
 
 
-def test_a_tls_handshake_that_does_not_come_is_not_waited_for(
+def test_timeout_of_tls_handshake(
     start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("ianvs_specdec.serving.server.TLS_HANDSHAKE", 0.5)
@@ -155,7 +153,7 @@ def test_a_tls_handshake_that_does_not_come_is_not_waited_for(
     assert ask(silent) == b""
 
 
-def test_an_idle_connection_ends_and_so_does_one_with_a_body_that_nobody_wants(
+def test_timeouts_of_idle_connection_and_unread_body(
     start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = start()
@@ -173,15 +171,13 @@ def test_an_idle_connection_ends_and_so_does_one_with_a_body_that_nobody_wants(
     assert ask(idle) == b""
 
 
-def test_a_body_that_does_not_come_is_refused(start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeout_of_body(start: Callable[..., _Serving], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ianvs_specdec.serving.app.BODY_SECONDS", 0.02)
     assert b"body_too_slow" in reply(start().connect(HALVES["half a body"]))
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
-def test_a_request_of_two_lengths_is_refused_and_what_follows_is_no_request(
-    start: Callable[..., _Serving], version: str
-) -> None:
+def test_request_smuggling_is_rejected(start: Callable[..., _Serving], version: str) -> None:
     server = start()
     both = HEAD.replace(b"1.1", version.encode()) + b"Transfer-Encoding: chunked\r\n"
     both += b"Content-Length: 5\r\n" if version == "1.1" else b"Connection: keep-alive\r\n"
@@ -204,7 +200,7 @@ sys.exit(main(["serve", "--port", "0", "--backend", "api", "--model", "m", "--se
 
 @pytest.mark.slow
 @pytest.mark.parametrize("half", ["nothing", "half a body"])
-def test_three_hundred_half_requests_where_256_files_may_be_open(tmp_path: Path, half: str) -> None:
+def test_many_connections_with_few_open_files(tmp_path: Path, half: str) -> None:
     pytest.importorskip("resource")
     with (
         (tmp_path / "errors").open("w") as errors,

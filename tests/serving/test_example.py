@@ -1,4 +1,4 @@
-"""The example's variant in which the cloud is a server, as a user runs it: start the server, run the job."""
+"""The example job whose cloud model is a server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def rewrite(file: Path, **values: Any) -> dict[str, Any]:
     return settings
 
 
-def test_the_shipped_settings_are_those_of_the_cloud_in_the_process() -> None:
+def test_shipped_settings_match_the_cloud_model() -> None:
     shipped = {
         name: yaml.safe_load((EXAMPLE / "testalgorithms" / "query-routing" / f"{name}.yaml").read_text())
         for name in ("cloud_settings", "cloud_server_settings")
@@ -49,7 +49,7 @@ def test_the_shipped_settings_are_those_of_the_cloud_in_the_process() -> None:
 
 
 @pytest.mark.slow
-def test_the_cloud_is_a_process_of_its_own(workplace: Workplace, tmp_path: Path) -> None:
+def test_job_with_cloud_server(workplace: Workplace, tmp_path: Path) -> None:
     edge, cloud = (build_model(tmp_path / name, seed=seed, window=4096) for seed, name in enumerate(("edge", "cloud")))
     workplace.backends("autoregressive", cloud="autoregressive")
     workplace.data(questions(5, 1))

@@ -1,4 +1,4 @@
-"""Waiting, leaving, running out of time, stopping: each request ends in one way, and its place is free again."""
+"""Queue, disconnecting clients, deadline, shutdown: each request ends once and frees its slot."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def events(text: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("streamed", "choices"), [(True, 1), (False, 1), (True, 3)])
-def test_who_leaves_frees_the_place_and_the_next_answer_is_whole(narrow: Server, streamed: bool, choices: int) -> None:
+def test_disconnected_client_frees_its_slot(narrow: Server, streamed: bool, choices: int) -> None:
     before = narrow.metrics()
     leaving = narrow.begin(body(FOR_EVER, stream=streamed, n=choices))
     if streamed:
@@ -50,7 +50,7 @@ def test_who_leaves_frees_the_place_and_the_next_answer_is_whole(narrow: Server,
     assert answer["choices"][0]["message"]["content"] == CYCLE * 2
 
 
-def test_a_full_queue_says_so_and_who_leaves_it_makes_room(narrow: Server) -> None:
+def test_full_queue(narrow: Server) -> None:
     before = narrow.metrics()
     running = narrow.begin(body(FOR_EVER))
     narrow.wait_for(in_flight=1)
@@ -74,7 +74,7 @@ def test_a_full_queue_says_so_and_who_leaves_it_makes_room(narrow: Server) -> No
     assert grown == {**dict.fromkeys(OUTCOMES, 0), "queue_full": 3, "disconnected": 3, "completed": 1}
 
 
-def test_first_come_first_served(narrow: Server) -> None:
+def test_requests_are_served_in_order(narrow: Server) -> None:
     blocker = narrow.begin(body(FOR_EVER))
     narrow.wait_for(in_flight=1)
     first = narrow.begin(body(len(CYCLE.encode()) * 20))
@@ -89,7 +89,7 @@ def test_first_come_first_served(narrow: Server) -> None:
 
 
 @pytest.mark.slow
-def test_the_deadline_and_a_stop_that_cannot_wait(endless: Path, tmp_path: Path) -> None:
+def test_deadline(endless: Path, tmp_path: Path) -> None:
     import openai
 
     arguments = ["--model", str(endless), "--deadline", "1.5", "--grace", "0"]
@@ -110,7 +110,7 @@ def test_the_deadline_and_a_stop_that_cannot_wait(endless: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_stopped_without_grace_clients_are_told(endless: Path, tmp_path: Path) -> None:
+def test_shutdown_without_grace(endless: Path, tmp_path: Path) -> None:
     with serving(tmp_path, "--model", str(endless), "--concurrency", "1", "--grace", "0") as server:
         streamed, waiting = server.begin(body(FOR_EVER, stream=True)), None
         response = streamed.getresponse()
@@ -126,7 +126,7 @@ def test_stopped_without_grace_clients_are_told(endless: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_stopped_it_finishes_what_it_has_and_takes_nothing_new(endless: Path, tmp_path: Path, cold: bool) -> None:
+def test_graceful_shutdown(endless: Path, tmp_path: Path, cold: bool) -> None:
     tokens = len(CYCLE.encode()) * 60
     with serving(tmp_path, "--model", str(endless), "--concurrency", "1", cold=cold) as server:
         idle = server.connect()

@@ -1,9 +1,10 @@
-"""A server puts what a model thinks into fields of its own, in whole answers and in streams, however a text is cut."""
+"""Thoughts are in separate fields, in whole answers and in streams."""
 
 from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,9 @@ def build_thinking(folder: Path, *, special: bool) -> Path:
     return write_successors(folder, dict.fromkeys(range(260), first) | pairs([*ids, end]), 260)
 
 
+Thinking = tuple[bool, Path, Server]
+
+
 def streamed(server: Server, **more: Any) -> tuple[list[dict[str, Any]], Any]:
     answer = server.client().chat.completions.create(
         **BODY, **more, stream=True, stream_options={"include_usage": True}
@@ -44,51 +48,56 @@ def streamed(server: Server, **more: Any) -> tuple[list[dict[str, Any]], Any]:
     return [chunk.choices[0].delta.model_dump() for chunk in chunks if chunk.choices], chunks[-1].usage
 
 
-@pytest.mark.parametrize("special", [False, True])
-def test_thoughts_have_fields_of_their_own(special: bool, tmp_path: Path) -> None:
-    model = build_thinking(tmp_path / "m", special=special)
-    with serving(tmp_path, "--model", str(model)) as server:
-        status, _, answer = server.chat(BODY)
-        assert status == 200
-        message = answer["choices"][0]["message"]
-        assert (message["reasoning_content"], message["reasoning"], message["content"]) == ("ma", "ma", "B")
-        thought = 4 if special else 10
-        assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == thought
-        deltas, usage = streamed(server)
-        for name, text in (("reasoning_content", "ma"), ("reasoning", "ma"), ("content", "B")):
-            assert "".join(delta.get(name) or "" for delta in deltas) == text
-        assert usage.completion_tokens_details.reasoning_tokens == thought
-        chunks = list(server.client().chat.completions.create(**BODY, n=2, stream=True))
-        for index in range(2):
-            own = [chunk.choices[0].delta.model_dump() for chunk in chunks if chunk.choices[0].index == index]
-            assert own[0]["role"] == "assistant"
-            assert [delta.get("reasoning") for delta in own if delta.get("reasoning")]
-            assert "".join(delta.get("content") or "" for delta in own) == "B"
-        both = server.chat({**BODY, "n": 2})[2]
-        assert [choice["message"] for choice in both["choices"]] == [message] * 2
-        assert both["usage"]["completion_tokens"] == 2 * answer["usage"]["completion_tokens"]
-        assert both["usage"]["completion_tokens_details"]["reasoning_tokens"] == 2 * thought
-        assert both["usage"]["prompt_tokens"] == answer["usage"]["prompt_tokens"]
-        cut = server.chat({**BODY, "max_tokens": 3})[2]["choices"][0]
-        assert (cut["message"]["content"], cut["finish_reason"]) == ("", "length")
-        if not special:
-            plain = server.chat({**BODY, "chat_template_kwargs": {"enable_thinking": False}})[2]
-            assert plain["choices"][0]["message"] == {"role": "assistant", "content": "B"}
-            assert "completion_tokens_details" not in plain["usage"]
+@pytest.fixture(scope="module", params=[False, True], ids=["text", "special"])
+def thinking(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Thinking]:
+    """Whether tags are special tokens, the model's folder, its server."""
+    folder = tmp_path_factory.mktemp("thinking")
+    model = build_thinking(folder / "m", special=request.param)
+    with serving(folder, "--model", str(model)) as server:
+        yield request.param, model, server
 
 
-@pytest.mark.parametrize("special", [False, True])
-def test_the_api_back_end_has_the_whole_text(special: bool, tmp_path: Path) -> None:
-    """As the same model in the process has it: what later turns follow, its thought's tokens, a chunk for each step."""
-    model = build_thinking(tmp_path / "m", special=special)
-    # Up to the B: the token that ends an answer has no text.
+def test_reasoning_is_a_separate_field(thinking: Thinking) -> None:
+    special, _, server = thinking
+    status, _, answer = server.chat(BODY)
+    assert status == 200
+    message = answer["choices"][0]["message"]
+    assert (message["reasoning_content"], message["reasoning"], message["content"]) == ("ma", "ma", "B")
+    thought = 4 if special else 10
+    assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == thought
+    deltas, usage = streamed(server)
+    for name, text in (("reasoning_content", "ma"), ("reasoning", "ma"), ("content", "B")):
+        assert "".join(delta.get(name) or "" for delta in deltas) == text
+    assert usage.completion_tokens_details.reasoning_tokens == thought
+    chunks = list(server.client().chat.completions.create(**BODY, n=2, stream=True))
+    for index in range(2):
+        own = [chunk.choices[0].delta.model_dump() for chunk in chunks if chunk.choices[0].index == index]
+        assert own[0]["role"] == "assistant"
+        assert [delta.get("reasoning") for delta in own if delta.get("reasoning")]
+        assert "".join(delta.get("content") or "" for delta in own) == "B"
+    both = server.chat({**BODY, "n": 2})[2]
+    assert [choice["message"] for choice in both["choices"]] == [message] * 2
+    assert both["usage"]["completion_tokens"] == 2 * answer["usage"]["completion_tokens"]
+    assert both["usage"]["completion_tokens_details"]["reasoning_tokens"] == 2 * thought
+    assert both["usage"]["prompt_tokens"] == answer["usage"]["prompt_tokens"]
+    cut = server.chat({**BODY, "max_tokens": 3})[2]["choices"][0]
+    assert (cut["message"]["content"], cut["finish_reason"]) == ("", "length")
+    if not special:
+        plain = server.chat({**BODY, "chat_template_kwargs": {"enable_thinking": False}})[2]
+        assert plain["choices"][0]["message"] == {"role": "assistant", "content": "B"}
+        assert "completion_tokens_details" not in plain["usage"]
+
+
+def test_api_backend_gets_the_whole_text(thinking: Thinking) -> None:
+    """The same text, reasoning tokens and chunks as the model in the process."""
+    special, model, server = thinking
+    # Without the end token, which has no text.
     sampling = Sampling(max_tokens=5 if special else 11, logprobs=True)
     with AutoregressiveLLM(str(model)) as engine:
         own = engine.generate(BODY["messages"], sampling)
-    with serving(tmp_path, "--model", str(model)) as server:
-        with APIBasedLLM("m", api_base_url=server.url, api_extra_body={"specdec": True}) as api:
-            far = api.generate(BODY["messages"], sampling)
-        whole = server.chat({**BODY, "specdec": True})[2]
+    with APIBasedLLM("m", api_base_url=server.url, api_extra_body={"specdec": True}) as api:
+        far = api.generate(BODY["messages"], sampling)
+    whole = server.chat({**BODY, "specdec": True})[2]
     assert whole["choices"][0]["message"] == {"role": "assistant", "content": own.text}
     assert (far.text, far.trace.characters) == (own.text, own.trace.characters)
     assert far.trace.thinking == own.trace.thinking
@@ -118,7 +127,7 @@ CHANNEL = "<|channel|>analysis<|message|>a < b<|end|><|start|>assistant<|channel
         ("", "", ""),
     ],
 )
-def test_parts_are_the_same_however_a_text_is_cut(text: str, thought: str, answer: str) -> None:
+def test_split_does_not_depend_on_pieces(text: str, thought: str, answer: str) -> None:
     choice = random.Random(0)
     for attempt in range(200):
         cuts = sorted(choice.choices(range(len(text) + 1), k=attempt // 10)) if attempt else range(len(text))
@@ -129,17 +138,17 @@ def test_parts_are_the_same_however_a_text_is_cut(text: str, thought: str, answe
         assert ["".join(part) for part in zip(*parts, strict=True)] == [thought, answer], cuts
 
 
-def test_a_quotation_before_an_end_is_closed_for_scorers_too() -> None:
+def test_scorers_handle_quotation_before_end_tag() -> None:
     assert without_reasoning('<think>He said "no."</think>"No"') == '"No"'
 
 
-def test_plain_answers_do_not_wait() -> None:
+def test_plain_answers_are_not_delayed() -> None:
     for first in ("A", "Here", "The", "1", '"', "\u00e9", " ", "\n\n"):
         assert ReasoningParser()(first) == ("", first)
 
 
 @pytest.mark.parametrize("piece", ["\n", "\r\n", "<", "a", '"', "<|", "<|end|>"])
-def test_a_long_thought_takes_no_longer_for_each_piece(piece: str) -> None:
+def test_long_thought_takes_linear_time(piece: str) -> None:
     stream = ReasoningParser()
     stream("<think>x")
     for _ in range(10_000):

@@ -1,4 +1,4 @@
-"""Requests that cannot be answered: the protocol's error object names what is wrong, and the server lives on."""
+"""Invalid requests get the protocol's error object, and the server keeps running."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def message(**fields: Any) -> dict[str, Any]:
         ({"model": None}, "model"),
     ],
 )
-def test_a_parameter_that_cannot_be_had_is_named(server: Server, change: dict[str, Any], param: str) -> None:
+def test_invalid_parameters(server: Server, change: dict[str, Any], param: str) -> None:
     status, _, body = server.chat({"model": "tiny", "messages": HELLO, **change})
     assert status == 400
     assert body["error"].keys() == {"message", "type", "param", "code"}
@@ -76,14 +76,14 @@ def test_a_parameter_that_cannot_be_had_is_named(server: Server, change: dict[st
         b"[" * 100_000,
     ],
 )
-def test_a_body_that_is_none(server: Server, body: bytes) -> None:
+def test_invalid_bodies(server: Server, body: bytes) -> None:
     status, _, answer = server.chat(body)
     assert status == 400
     assert answer["error"]["type"] == "invalid_request_error"
     assert len(json.dumps(answer)) < 1000
 
 
-def test_the_client_knows_the_errors(server: Server) -> None:
+def test_openai_client_raises_its_errors(server: Server) -> None:
     import openai
 
     client = server.client()
@@ -99,20 +99,20 @@ def test_the_client_knows_the_errors(server: Server) -> None:
     assert [model.id for model in client.models.list()] == ["tiny"]
 
 
-def test_other_pages_and_methods(server: Server) -> None:
+def test_unknown_paths_and_methods(server: Server) -> None:
     for method, path, expected in (("GET", "/v2", 404), ("GET", "/v1/chat/completions", 405), ("POST", "/health", 405)):
         status, _, body = server.request(method, path)
         assert status == expected
         assert json.loads(body)["error"]["type"] == "invalid_request_error"
 
 
-def test_what_a_web_page_can_send_without_asking_is_refused(server: Server) -> None:
+def test_content_type_must_be_json(server: Server) -> None:
     body = {"model": "tiny", "messages": HELLO}
     assert server.chat(body, Content_Type="text/plain")[0] == 415
     assert server.chat(body, Content_Type="application/json; charset=utf-8")[0] == 200
 
 
-def test_without_a_key_only_this_machine_may_ask(server: Server) -> None:
+def test_without_key_only_local_hosts(server: Server) -> None:
     body, before = {"model": "tiny", "messages": HELLO}, server.metrics()["requests_total.rejected"]
     for host, origin in (("evil.example", "http://evil.example"), ("localhost", "http://evil.example")):
         status, _, answer = server.chat(body, Host=host, Origin=origin)
@@ -125,7 +125,7 @@ def test_without_a_key_only_this_machine_may_ask(server: Server) -> None:
         assert b" 200 " in old.recv(100)
 
 
-def test_clients_that_do_not_speak_http_or_leave_in_mid_sentence(server: Server) -> None:
+def test_broken_clients(server: Server) -> None:
     host, _, port = server.address.partition(":")
     for words in (
         b"\x16\x03\x01 hello\r\n\r\n",
@@ -140,7 +140,7 @@ def test_clients_that_do_not_speak_http_or_leave_in_mid_sentence(server: Server)
     assert server.chat({"model": "tiny", "messages": HELLO})[0] == 200
 
 
-def test_a_key_a_body_limit_and_no_secret_anywhere(tiny: Path, tmp_path: Path) -> None:
+def test_key_and_body_limit(tiny: Path, tmp_path: Path) -> None:
     import openai
 
     arguments = ["--model", str(tiny), "--api-key-env", "SERVED_KEY", "--max-body", "2000", "--name", "org/tiny"]
@@ -183,7 +183,7 @@ def chunked(server: Server, parts: list[bytes]) -> tuple[int, dict[str, str], by
     return found
 
 
-def test_what_a_request_leaves_out_is_as_the_settings_have_it() -> None:
+def test_settings_are_defaults() -> None:
     defaults = Sampling(max_tokens=7, temperature=0.5, top_k=3, stop=("x",))
     body = {"model": "m", "messages": HELLO}
     assert parse_chat(json.dumps(body).encode(), ("m",), defaults).sampling == defaults
@@ -192,7 +192,7 @@ def test_what_a_request_leaves_out_is_as_the_settings_have_it() -> None:
     assert parse_chat(json.dumps(body | {"max_tokens": 9}).encode(), ("m",), defaults).sampling.max_tokens == 9
 
 
-def test_no_refusal_repeats_a_long_name() -> None:
+def test_errors_shorten_long_names() -> None:
     with pytest.raises(RequestError) as refusal:
         parse_chat(json.dumps({"model": "m" * 9999, "messages": HELLO}).encode(), ("tiny",), Sampling())
     assert len(str(refusal.value)) < 500
@@ -201,7 +201,7 @@ def test_no_refusal_repeats_a_long_name() -> None:
     assert len(str(refusal.value)) < 500
 
 
-def test_an_event_is_one_line_whatever_a_client_takes_for_its_end() -> None:
+def test_event_has_no_unicode_line_ends() -> None:
     said = {"content": "a\u2028b\u2029c\x85d\ne\r\u00e9\U0001f600"}
     text = event(said).decode()
     assert text.splitlines() == [text.rstrip("\n"), ""]

@@ -1,4 +1,4 @@
-"""A client that does not read does not stay for ever. Its connection is played: no test waits."""
+"""A client that does not read is disconnected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.instant import InstantLLM
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
 
 
-def test_who_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_client_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "STALLED_SECONDS", 0.02)
     headers = [(b"content-type", b"application/json")]
     scope = {"type": "http", "http_version": "1.1", "scheme": "http", "method": "POST", "headers": headers}

@@ -1,4 +1,4 @@
-"""The page ``/ui``: who may open it, what it is told of requests, and what a browser makes of that."""
+"""The page ``/ui``: access, events, and display in a browser."""
 
 from __future__ import annotations
 
@@ -109,17 +109,17 @@ def opened(browser: Browser, address: str, wanted: str) -> Callable[[str], Any]:
 
 
 @pytest.mark.parametrize("arguments", [["--host", "0.0.0.0"], ["--api-key-env", "KEY"]], ids=["host", "key"])
-def test_what_others_could_read_is_not_served(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_ui_needs_loopback_and_no_key(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--model", "m", "--ui", *arguments]) == 2
     assert "--ui shows all answers to every user of this machine" in capsys.readouterr().err
 
 
-def test_there_is_no_page_unless_it_is_asked_for(server: Server) -> None:
+def test_no_page_without_option(server: Server) -> None:
     assert [server.request("GET", path)[0] for path in ("/ui", "/ui/events")] == [404, 404]
 
 
 @pytest.mark.parametrize("path", ["/ui", "/ui/events", "/metrics", "/v1/models"])
-def test_other_sites_cannot_look(looked: Looked, path: str) -> None:
+def test_foreign_hosts_and_origins_are_rejected(looked: Looked, path: str) -> None:
     def status(host: str, **headers: str) -> int:
         return looked.status(path, {"Host": host, **headers})
 
@@ -128,7 +128,7 @@ def test_other_sites_cannot_look(looked: Looked, path: str) -> None:
     assert status("localhost:1", Origin="http://localhost:1") == status("[::1]:80") == status("127.1.0.1") == 200
 
 
-def test_the_page_loads_nothing_and_no_site_can_frame_it(looked: Looked) -> None:
+def test_content_security_policy(looked: Looked) -> None:
     with requested(looked.address, "/ui") as response:
         policy, text = response.headers["Content-Security-Policy"], response.read().decode()
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
@@ -141,7 +141,7 @@ def test_the_page_loads_nothing_and_no_site_can_frame_it(looked: Looked) -> None
 
 
 @pytest.mark.parametrize("looked", [ROUTING], indirect=True)
-def test_a_request_is_told_with_its_steps_and_its_routing(looked: Looked) -> None:
+def test_events_have_steps_and_routing(looked: Looked) -> None:
     looked.ask("why")
     looked.ask("fail")
     answer, failure = rows_of(looked.address, 2)
@@ -154,7 +154,7 @@ def test_a_request_is_told_with_its_steps_and_its_routing(looked: Looked) -> Non
     assert (failure["end"], failure["error"]) == ("failed", "this request failed; the server's log says why")
 
 
-def test_a_request_that_finds_no_room_is_told_with_the_reason(looked: Looked) -> None:
+def test_rejected_request_is_shown(looked: Looked) -> None:
     looked.engine.draining = True
     looked.ask("late")
     looked.engine.draining = False
@@ -162,7 +162,7 @@ def test_a_request_that_finds_no_room_is_told_with_the_reason(looked: Looked) ->
     assert (row["question"], row["end"], row["error"]) == ("late", "shutdown", "this server is shutting down")
 
 
-def test_what_is_kept_is_bounded(looked: Looked) -> None:
+def test_memory_of_the_page_is_bounded(looked: Looked) -> None:
     for number in range(ui.ROWS + 5):
         looked.ask(f"{number}" * 8_000 if number == ui.ROWS else f"{number}")
     rows = rows_of(looked.address, ui.ROWS)
@@ -173,7 +173,7 @@ def test_what_is_kept_is_bounded(looked: Looked) -> None:
     assert (long["pieces"], long["room"] < 0, long["tokens"]) == ([], True, 9)
 
 
-def test_a_page_that_does_not_read_is_disconnected(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_page_is_disconnected(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ui, "STALLED_SECONDS", 0.05)
     sent = list[Message]()
 
@@ -192,7 +192,7 @@ def test_a_page_that_does_not_read_is_disconnected(looked: Looked, monkeypatch: 
     assert len(sent) == 2
 
 
-def test_a_server_stops_while_a_page_is_open(tiny: Path, tmp_path: Path) -> None:
+def test_server_stops_with_open_page(tiny: Path, tmp_path: Path) -> None:
     with serving(tmp_path, "--model", str(tiny), "--ui") as running:
         assert f"requests and answers are shown at http://{running.address}/ui" in running.output
         with requested(running.address, "/ui/events") as response:
@@ -205,7 +205,7 @@ def test_a_server_stops_while_a_page_is_open(tiny: Path, tmp_path: Path) -> None
 # In a browser
 
 
-def test_answers_are_shown_as_text_with_their_accepted_drafts(looked: Looked, browser: Browser) -> None:
+def test_browser_shows_markup_as_text(looked: Looked, browser: Browser) -> None:
     page = opened(browser, looked.address, "byId('live').textContent === 'connected'")
     looked.ask(MARKUP)
     wait_until(lambda: page("rows.size === 1 && rows.get(0).end === 'stop' && !waiting"))
@@ -217,7 +217,7 @@ def test_answers_are_shown_as_text_with_their_accepted_drafts(looked: Looked, br
     assert page("byId('drafts').children[1].textContent") == "2.67"
 
 
-def test_a_row_is_chosen_by_keys_and_columns_of_routers_are_hidden(looked: Looked, browser: Browser) -> None:
+def test_browser_selects_rows_by_keys(looked: Looked, browser: Browser) -> None:
     for question in ("one", "two", "fail"):
         looked.ask(question)
     page = opened(browser, looked.address, "rows.size === 3 && !waiting")
@@ -234,7 +234,7 @@ def test_a_row_is_chosen_by_keys_and_columns_of_routers_are_hidden(looked: Looke
     assert page("byId('question').textContent") == "two"
 
 
-def test_what_the_other_side_said_is_gone(looked: Looked, browser: Browser) -> None:
+def test_browser_drops_answer_of_failed_side(looked: Looked, browser: Browser) -> None:
     page = opened(browser, looked.address, "byId('live').textContent === 'connected'")
     told = {"id": 0, "at": 0, "time": 1, "model": "m"}
     for side, pieces in (("cloud", ["half ", "an ", "answer"]), ("edge", ["from the ", "edge"])):
@@ -244,7 +244,7 @@ def test_what_the_other_side_said_is_gone(looked: Looked, browser: Browser) -> N
 
 
 @pytest.mark.parametrize("looked", [ROUTING], indirect=True)
-def test_the_columns_and_charts_of_a_router(looked: Looked, browser: Browser) -> None:
+def test_browser_shows_routing(looked: Looked, browser: Browser) -> None:
     looked.ask("one")
     page = opened(browser, looked.address, "rows.size === 1 && rows.get(0).end && !waiting")
     cells = "[...rows.get(0).node.children].map((cell) => cell.innerText)"

@@ -74,6 +74,22 @@ def test_a_failing_endpoint_rests_longer_each_time(resting: Endpoints) -> None:
     assert [resting.choose(16.0, B)[0] for _ in range(2)] == [A, A]
 
 
+def test_one_request_at_a_time_probes_an_endpoint_after_its_rest(resting: Endpoints) -> None:
+    assert [resting.choose(now, B)[0] for now in (11.0, 12.0, 60.0)] == [A, B, B]
+    resting.leave(A, 60.0)
+    assert [resting.choose(now, B)[0] for now in (61.9, 62.0)] == [B, A], "its rest begins when the probe has ended"
+
+
+def test_concurrent_failures_cause_one_rest() -> None:
+    endpoints = Endpoints([A, B])
+    for _ in range(4 * FAILURES_TO_REST):
+        assert endpoints.choose(10.0, B)[0] == A
+    for _ in range(4 * FAILURES_TO_REST):
+        endpoints.failed(A)
+        endpoints.leave(A, 10.0)
+    assert endpoints.choose(11.0, B)[0] == A
+
+
 def test_busy_and_refusing_endpoints_rest() -> None:
     endpoints, now = Endpoints([A, B]), time.perf_counter()
     endpoints.busy(B, now + 30.0)

@@ -1,4 +1,4 @@
-"""The simulated server: times by hand, the same luck for all lengths, and nothing lost."""
+"""The simulated server: times from the cost table, equal requests for all lengths, no lost requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def result(policy="fixed:0", costs=None, workload=None, **changes):
     return simulate(plan(policy, **changes), costs, length, workload or Workload(stated(HALF, 100, 20)))
 
 
-def test_the_times_of_one_request_at_a_time_are_those_of_the_table():
+def test_times_match_the_cost_table():
     found = result(arrivals="constant", rate=0.5)
     far = result(arrivals="constant", rate=0.5, network=0.1, edges=1)
     added = far["ttft"]["p50"] - found["ttft"]["p50"]
@@ -44,7 +44,7 @@ def test_the_times_of_one_request_at_a_time_are_those_of_the_table():
     assert found["tokens_per_step"] == found["work_amplification"] == 1.0
 
 
-def test_right_drafts_save_steps_and_cost_their_rows_and_levels():
+def test_accepted_drafts_save_steps():
     found = result("fixed:4", workload=Workload(stated({"": 1.0}, 10, 21)), arrivals="constant", rate=0.5)
     # Twenty tokens after the first, five in each step.
     steps = sum(STEP + 4 * ROW + TOKEN * (11 + 5 * step) + 4 * LEVEL for step in range(4))
@@ -53,7 +53,7 @@ def test_right_drafts_save_steps_and_cost_their_rows_and_levels():
 
 
 @pytest.mark.parametrize("arrivals", SIMULATED_PATTERNS)
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(arrivals):
+def test_results_depend_on_seed(arrivals):
     first, again, other = (
         json.dumps(result("goodput", arrivals=arrivals, seed=seed, network=0.01, rate=2.0, hours=0.003))
         for seed in (1, 1, 2)
@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(arrivals):
     assert with_drafter == result(costs=simple(draft=False), arrivals=arrivals, hours=0.003)
 
 
-def test_all_lengths_meet_the_same_requests_and_the_same_luck():
+def test_lengths_get_the_same_requests():
     sent = {policy: result(policy)["requests"]["sent"] for policy in ("fixed:0", "fixed:2", "goodput", "oracle")}
     assert len(set(sent.values())) == 1
     # A draft twice as long is right as far as the shorter one was: the steps can only become fewer.
@@ -73,7 +73,7 @@ def test_all_lengths_meet_the_same_requests_and_the_same_luck():
     assert steps == sorted(steps)
 
 
-def test_the_oracle_is_ahead_of_every_fixed_length():
+def test_oracle_beats_fixed_lengths():
     costs = replace(simple(), step=Grid((1, 32, 64), (0,), ((STEP,), (1.5 * STEP,), (6 * STEP,))))
     mix = Workload(stated({"easy": 0.9, "hard": 0.1}, 10, 30))
     rates = {
@@ -83,7 +83,7 @@ def test_the_oracle_is_ahead_of_every_fixed_length():
     assert max(rates, key=rates.__getitem__) == "oracle"
 
 
-def test_nothing_is_lost_and_the_queue_is_bounded():
+def test_queue_limit_and_request_counts():
     found = result(rate=40.0, queue=3, at_once=2, slo={"ttft": 0.1})
     counts = found["requests"]
     assert counts["sent"] == counts["completed"] + counts["refused"] + counts["in_flight"]
@@ -95,7 +95,7 @@ def test_nothing_is_lost_and_the_queue_is_bounded():
     assert found["slo_goodput"] < found["requests_per_second"]
 
 
-def test_a_drafter_reads_what_it_has_missed():
+def test_drafter_catches_up():
     wrong = Workload(stated({"": 0.0}, 100, 20))
     free, dear = (
         result("fixed:2", simple(catch_up=seconds), wrong, arrivals="constant", rate=0.2) for seconds in (0.0, 0.001)
@@ -104,7 +104,7 @@ def test_a_drafter_reads_what_it_has_missed():
     assert dear["latency"]["p50"] - free["latency"]["p50"] == pytest.approx(0.001 * (101 + 18), rel=1e-4)
 
 
-def test_a_drafter_that_finds_nothing_drafts_nothing():
+def test_drafter_without_drafts():
     rarely = Workload([RecordedAnswer("", 10, 50, (1.0,) * 8, found=0.25)])
     found = result("fixed:4", workload=rarely, rate=0.5)
     assert found["acceptance_rate"] == pytest.approx(1.0)

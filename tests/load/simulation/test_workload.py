@@ -1,4 +1,4 @@
-"""What is drawn from recorded answers: their lengths, tasks and acceptance; and what is no recording."""
+"""Requests drawn from recorded answers: lengths, tasks, acceptance; invalid recordings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def recorded(tmp_path):
     return path
 
 
-def test_acceptance_is_recorded_by_task_and_level(recorded):
+def test_acceptance_by_task_and_depth(recorded):
     found = read(recorded)
     assert len(found) == 60
     for task, rate in (("easy", 0.9), ("hard", 0.2)):
@@ -53,7 +53,7 @@ def test_acceptance_is_recorded_by_task_and_level(recorded):
     assert found[0].survival[5] == found[0].survival[200]
 
 
-def test_lengths_are_the_recorded_ones_or_those_that_are_given(recorded):
+def test_lengths_of_requests(recorded):
     chance = Random(2)
     found = read(recorded)
     assert {(one.prompt, one.output, one.most) for one in (Workload(found).draw(chance),)} == {(7, 60, 60)}
@@ -61,7 +61,7 @@ def test_lengths_are_the_recorded_ones_or_those_that_are_given(recorded):
     assert (own.prompt, own.output, own.most) == (100, 20, 20)
 
 
-def test_a_journal_is_read_and_answers_without_drafts_are_passed_over(tmp_path):
+def test_read_journal(tmp_path):
     journal = Journal(tmp_path / FILE_NAME, "run")
     for number, step in enumerate([Step(0, 0, 1, 1)] * 2 + [Step(3, 1, 2, 4)]):
         answer = Completion("x" * 9, list(range(9)), 12, 9, "stop", Trace([(0.1, 9)], [step] * (8 // step.emitted)))
@@ -81,7 +81,7 @@ def test_a_journal_is_read_and_answers_without_drafts_are_passed_over(tmp_path):
         ('{"prompt": [1], "output": [1, 2], "steps": [{"drafted": -1}]}', ":1: expected a journal.sqlite, or lines"),
     ],
 )
-def test_what_is_no_recording_is_told_in_one_message(tmp_path, text, part):
+def test_invalid_recordings(tmp_path, text, part):
     path = tmp_path / "traces.jsonl"
     path.write_text(text)
     with pytest.raises(UserError) as told:
@@ -90,7 +90,7 @@ def test_what_is_no_recording_is_told_in_one_message(tmp_path, text, part):
     assert part in str(told.value)
 
 
-def test_a_draft_as_it_was_recorded_comes_out_as_it_did_and_others_are_drawn(tmp_path):
+def test_recorded_drafts_are_replayed(tmp_path):
     path = tmp_path / "decoded.jsonl"
     lines = [row(Random(seed), "", 0.6, output=40) for seed in range(20)]
     path.write_text("".join(json.dumps(one) + "\n" for one in lines))

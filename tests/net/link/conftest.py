@@ -1,4 +1,4 @@
-"""Servers behind a link, and a client of it."""
+"""Servers behind a link, and clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 20.0
 
 @pytest.fixture
 def served() -> Iterator[Opened]:
-    """Serves connections as told; gives the address."""
+    """Starts servers; returns their addresses."""
     listeners: list[Listener] = []
 
     def start(serve: Serve) -> str:
@@ -34,7 +34,7 @@ def echo(connection: socket.socket) -> None:
 
 
 def swallow(connection: socket.socket) -> None:
-    """Tells how many bytes came, once they have ended."""
+    """Sends the number of received bytes after their end."""
     count = 0
     while data := connection.recv(1 << 20):
         count += len(data)
@@ -47,7 +47,7 @@ def connect(address: str) -> socket.socket:
 
 
 def received(connection: socket.socket, count: int) -> bytes:
-    """So many bytes, fewer only where they end before."""
+    """``count`` bytes, fewer at the end."""
     data = b""
     while len(data) < count and (piece := connection.recv(1 << 16)):
         data += piece
@@ -55,7 +55,7 @@ def received(connection: socket.socket, count: int) -> bytes:
 
 
 def asked(address: str, *messages: bytes) -> list[bytes]:
-    """What comes back for each message, one after the other on one connection."""
+    """The answers to messages on one connection."""
     with connect(address) as connection:
         answers = []
         for message in messages:

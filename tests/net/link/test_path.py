@@ -1,4 +1,4 @@
-"""Paths are read from texts with units, and what cannot be is told with its key."""
+"""Paths are parsed from strings with units; errors have the key."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ianvs_specdec.net.link import Path
 from ianvs_specdec.net.link.path import PRESETS, Schedule
 
 
-def test_texts_have_units() -> None:
+def test_parse_units() -> None:
     given = {"delay": "25ms", "jitter": "500us", "up": "10mbit", "down": "1.5Gbit/s", "loss": "0.5%", "seed": "3"}
     path = Path.parse({**given, "outage": "10s/2min"})
     assert path == Path(0.025, 0.0005, 10e6, 1.5e9, 0.005, outage=Schedule(10, period=120), seed=3)
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_can_be_read(name: str) -> None:
+def test_presets(name: str) -> None:
     assert Path.parse({"preset": name}).preset == name
 
 
-def test_options_take_the_place_of_the_presets_own() -> None:
+def test_options_override_preset() -> None:
     path = Path.parse({"preset": "lte", "delay": "100ms", "up": "unlimited", "loss": 0})
     own = Path.parse({"preset": "lte"})
     assert (path.delay, path.up, path.loss) == (0.1, None, 0.0)
@@ -30,7 +30,7 @@ def test_options_take_the_place_of_the_presets_own() -> None:
 
 
 @pytest.mark.parametrize("text", ["none", "10s@30s", "10s/120s", "random:0.5s/4s"])
-def test_an_outage_is_written_as_it_is_read(text: str) -> None:
+def test_outage_round_trip(text: str) -> None:
     assert str(Path.parse({"outage": text}).outage) == text
 
 
@@ -56,7 +56,7 @@ def test_an_outage_is_written_as_it_is_read(text: str) -> None:
         ("dely", "1ms", "unknown option of a path 'dely'. Did you mean 'delay'?"),
     ],
 )
-def test_a_bad_value_is_one_message_with_its_key(key: str, value: Any, part: str) -> None:
+def test_invalid_values(key: str, value: Any, part: str) -> None:
     with pytest.raises(UserError) as told:
         Path.parse({key: value})
     assert part in str(told.value)

@@ -1,4 +1,4 @@
-"""The link between real sockets: bytes, ends of connections, bandwidth, outages, the record."""
+"""The link between real sockets: data, closing, bandwidth, outages, the record."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LONG = b"x" * 1_000_000
 
 
 @pytest.mark.parametrize("path", [Path(), ROUGH], ids=["none", "rough"])
-def test_bytes_arrive_unchanged_and_in_order(path: Path, served: Opened) -> None:
+def test_data_is_unchanged(path: Path, served: Opened) -> None:
     data = Random(1).randbytes(700_000)
     with Link(served(echo), path) as link, connect(link.address) as client:
         threading.Thread(target=client.sendall, args=(data,), daemon=True).start()
         assert received(client, len(data)) == data
 
 
-def test_a_connection_and_a_message_cost_a_round_trip_each(served: Opened) -> None:
+def test_round_trips(served: Opened) -> None:
     began = time.monotonic()
     with Link(served(echo), Path(delay=0.02)) as link, connect(link.address) as client:
         for least in (0.08, 0.04, 0.04):
@@ -38,7 +38,7 @@ def test_a_connection_and_a_message_cost_a_round_trip_each(served: Opened) -> No
             began = time.monotonic()
 
 
-def test_half_a_connection_can_be_closed(served: Opened) -> None:
+def test_half_close(served: Opened) -> None:
     with Link(served(swallow), ROUGH) as link, connect(link.address) as client:
         client.sendall(b"x" * 50_000)
         client.shutdown(socket.SHUT_WR)
@@ -46,7 +46,7 @@ def test_half_a_connection_can_be_closed(served: Opened) -> None:
         assert client.recv(1) == b""
 
 
-def test_a_reset_is_passed_on_to_the_client(served: Opened) -> None:
+def test_reset_reaches_client(served: Opened) -> None:
     def refuse(connection: socket.socket) -> None:
         connection.recv(1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -57,7 +57,7 @@ def test_a_reset_is_passed_on_to_the_client(served: Opened) -> None:
             client.recv(1)
 
 
-def test_a_reset_is_passed_on_to_the_server(served: Opened) -> None:
+def test_reset_reaches_server(served: Opened) -> None:
     seen: list[BaseException | None] = []
     told = threading.Event()
 
@@ -80,7 +80,7 @@ def test_a_reset_is_passed_on_to_the_server(served: Opened) -> None:
     assert isinstance(seen[0], ConnectionResetError)
 
 
-def test_a_client_that_never_reads_fills_no_memory(served: Opened) -> None:
+def test_unread_data_is_bounded(served: Opened) -> None:
     """What the link took from the server is what two sockets and a first window hold, not what the server has."""
 
     def pour(connection: socket.socket) -> None:
@@ -98,7 +98,7 @@ def test_a_client_that_never_reads_fills_no_memory(served: Opened) -> None:
         assert received(client, len(LONG))[: len(LONG)] == LONG
 
 
-def test_connections_share_the_bandwidth_evenly(served: Opened) -> None:
+def test_connections_share_bandwidth(served: Opened) -> None:
     """Two send as much as they can: when one is through, the other nearly is."""
     size, ends = 150_000, []
 
@@ -123,7 +123,7 @@ def test_connections_share_the_bandwidth_evenly(served: Opened) -> None:
     assert delays["mean"] <= 110, "the queue is longer than its bound"
 
 
-def test_an_outage_holds_what_is_sent_until_it_is_over(served: Opened) -> None:
+def test_outage_holds_data(served: Opened) -> None:
     with Link(served(echo), Path(delay=0.001)) as link, connect(link.address) as client:
         client.sendall(b"a")
         received(client, 1)
@@ -134,7 +134,7 @@ def test_an_outage_holds_what_is_sent_until_it_is_over(served: Opened) -> None:
         assert time.monotonic() - began >= 0.3
 
 
-def test_an_outage_cuts_connections_and_new_ones_wait_for_its_end(served: Opened) -> None:
+def test_outage_cuts_connections(served: Opened) -> None:
     path = Path.parse({"outage": "200ms@200ms", "on_outage": "cut"})
     began = time.monotonic()
     with Link(served(echo), path) as link, connect(link.address) as client:
@@ -146,7 +146,7 @@ def test_an_outage_cuts_connections_and_new_ones_wait_for_its_end(served: Opened
         assert time.monotonic() - began >= 0.4
 
 
-def test_a_target_that_is_not_there_is_told_and_the_link_goes_on(served: Opened) -> None:
+def test_unreachable_target(served: Opened) -> None:
     told: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as gone:
         nobody = gone.getsockname()[1]
@@ -163,7 +163,7 @@ def test_a_target_that_is_not_there_is_told_and_the_link_goes_on(served: Opened)
                 assert server.recv(1) == b"x"
 
 
-def test_the_record_tells_what_each_connection_met(served: Opened, tmp_path: pathlib.Path) -> None:
+def test_record(served: Opened, tmp_path: pathlib.Path) -> None:
     record = tmp_path / "link.jsonl"
     path = Path(delay=0.002, outage=Path.parse({"outage": "1ms@1ms"}).outage)
     with Link(served(echo), path, record=record) as link:
@@ -187,7 +187,7 @@ def test_the_record_tells_what_each_connection_met(served: Opened, tmp_path: pat
     assert summary["summary"]["outages"] == [[0.001, 0.002]]
 
 
-def test_a_record_that_cannot_be_written_is_told_at_the_end(served: Opened) -> None:
+def test_record_on_full_disk(served: Opened) -> None:
     """The connections do not suffer from a full disk."""
     answers = []
 
@@ -201,6 +201,6 @@ def test_a_record_that_cannot_be_written_is_told_at_the_end(served: Opened) -> N
 
 
 @pytest.mark.parametrize("text", ["8000", "127.0.0.1:0", "127.0.0.1:http", "." * 9 + ":80"])
-def test_a_target_without_a_port_is_refused(text: str) -> None:
+def test_target_needs_port(text: str) -> None:
     with pytest.raises(UserError, match=r"--to must be written as 127\.0\.0\.1:8000"):
         Link(text)

@@ -1,4 +1,4 @@
-"""When what is sent arrives, on a clock that is only counted."""
+"""Arrival times and outages, on a counted clock."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def took(path: Path, count: int, gap: float, name: str = "0 up") -> list[float]:
     return [sender.arrival(number * gap, SMALL) - number * gap for number in range(count)]
 
 
-def test_a_message_takes_the_delay_and_its_transmission() -> None:
+def test_delay_and_transmission_time() -> None:
     sender, _ = way(Path(delay=0.025, up=1e6))
     assert sender.arrival(1.0, SMALL) == pytest.approx(1.0 + (SMALL + HEADERS) * 8 / 1e6 + 0.025)
 
 
-def test_jitter_stays_in_its_bounds_and_keeps_the_order() -> None:
+def test_jitter_is_bounded_and_keeps_order() -> None:
     sender, _ = way(Path(delay=0.025, jitter=0.02))
     moments = [number * 0.012 for number in range(500)]
     arrivals = [sender.arrival(moment, SMALL) for moment in moments]
@@ -40,19 +40,19 @@ def test_jitter_stays_in_its_bounds_and_keeps_the_order() -> None:
     assert all(first <= then for first, then in itertools.pairwise(arrivals))
 
 
-def test_a_lost_segment_comes_a_round_trip_later_for_each_time_it_is_lost() -> None:
+def test_loss_costs_a_round_trip() -> None:
     late = [delay for delay in took(Path(delay=0.01, loss=0.2, seed=2), 300, gap=5.0) if delay > 0.011]
     assert {round((delay - 0.01) / 0.02) for delay in late} >= {1, 2}
     assert all((delay - 0.01) / 0.02 == pytest.approx(round((delay - 0.01) / 0.02)) for delay in late)
 
 
-def test_what_follows_a_lost_segment_waits_for_it() -> None:
+def test_loss_blocks_later_segments() -> None:
     delays = took(Path(delay=0.01, loss=0.05, seed=5), 500, gap=0.001)
     lost = next(place for place, delay in enumerate(delays) if delay > 0.0295)
     assert delays[lost + 1] == pytest.approx(delays[lost] - 0.001)
 
 
-def test_the_share_of_lost_segments_is_the_stated_one() -> None:
+def test_share_of_lost_segments() -> None:
     sender, counts = way(Path(loss=0.05))
     for number in range(2_000):
         sender.arrival(float(number), 10 * SEGMENT)
@@ -60,7 +60,7 @@ def test_the_share_of_lost_segments_is_the_stated_one() -> None:
     assert counts.lost == pytest.approx(1000, rel=0.15)
 
 
-def test_the_same_seed_loses_the_same_segments_whatever_the_clock_says() -> None:
+def test_losses_depend_on_seed_and_name() -> None:
     def lost(seed: int, gap: float, name: str = "0 up") -> list[int]:
         delays = took(Path(delay=0.01, loss=0.1, seed=seed), 300, gap, name)
         return [place for place, delay in enumerate(delays) if delay > 0.011]
@@ -70,7 +70,7 @@ def test_the_same_seed_loses_the_same_segments_whatever_the_clock_says() -> None
     assert lost(1, 1.0) != lost(1, 1.0, "1 up")
 
 
-def test_what_leaves_in_an_outage_leaves_at_its_end() -> None:
+def test_outage_delays_data() -> None:
     sender, _ = way(Path(delay=0.01, outage=Schedule(3.0, after=10.0)))
     assert sender.arrival(9.9, SMALL) == pytest.approx(9.91)
     assert [sender.arrival(moment, SMALL) for moment in (10.5, 12.0)] == pytest.approx([13.01, 13.01])
@@ -78,7 +78,7 @@ def test_what_leaves_in_an_outage_leaves_at_its_end() -> None:
 
 
 @pytest.mark.parametrize("queue", [0.0, 0.1])
-def test_full_segments_take_the_bandwidth_less_their_headers(queue: float) -> None:
+def test_bandwidth_includes_headers(queue: float) -> None:
     sender, counts = way(Path(delay=0.001, up=10e6, queue=queue))
     now = 0.0
     while now < 10:
@@ -87,10 +87,49 @@ def test_full_segments_take_the_bandwidth_less_their_headers(queue: float) -> No
     assert counts.bytes * 8 / now == pytest.approx(10e6 * SEGMENT / (SEGMENT + HEADERS), rel=0.02)
 
 
-def test_a_queue_holds_no_more_than_its_bound() -> None:
+def test_queue_limit() -> None:
     sender, _ = way(Path(up=8e6, queue=0.1))
     now, longest = 0.0, 0.0
     while now < 2:
         now = max(now, sender.line.has_room_at())
         longest = max(longest, sender.arrival(now, SEGMENT) - now)
     assert longest == pytest.approx(0.1, rel=0.01)
+
+
+PERIODIC = Schedule(2, period=10)
+
+
+def test_periodic_outages() -> None:
+    outages = Outages(PERIODIC, 0, start=100)
+    assert [outages.end_of(moment) for moment in (100, 107.9, 108, 109.9, 110, 118.5)] == [
+        None,
+        None,
+        110,
+        110,
+        None,
+        120,
+    ]
+    assert outages.next_after(100) == 108
+    assert outages.next_after(108) == 118
+
+
+def test_random_outages() -> None:
+    schedule = Schedule(2, period=10, random=True)
+    found = []
+    for seed in (1, 1, 2):
+        outages = Outages(schedule, seed, start=0)
+        outages.end_of(20_000)
+        found.append(outages.before(20_000))
+    assert found[0] == found[1] != found[2]
+    lengths = [end - begin for begin, end in found[0]]
+    assert sum(lengths) / len(lengths) == pytest.approx(2, rel=0.15)
+    assert len(lengths) == pytest.approx(2000, rel=0.1)
+
+
+def test_added_outage_is_merged() -> None:
+    outages = Outages(PERIODIC, 0, start=0)
+    assert outages.end_of(9) == 10
+    outages.add(5, 4)
+    outages.add(1, 1)
+    assert outages.before(12) == [(1, 2), (5, 10)]
+    assert [outages.end_of(moment) for moment in (1.5, 3, 6)] == [2, None, 10]

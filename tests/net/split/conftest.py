@@ -1,4 +1,4 @@
-"""Tiny models: a target, a draft model that is the same, and one that is mostly wrong."""
+"""Tiny models: a target, an equal draft model, and a mostly wrong one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.models import build_model
 from tests.support.verifiers import Verifier, loaded
 
 PROMPT = list(range(64, 94))
-"""The target goes on after it without an end."""
+"""The target continues it without an end token."""
 
 
 @pytest.fixture(scope="session")

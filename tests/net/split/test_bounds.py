@@ -1,5 +1,4 @@
-"""Verifiers with narrow limits, and with a certificate: thousands of sessions that there is no room for are refused one
-by one, and those that are there go on."""
+"""Limits of a verifier, TLS, and a flood of sessions."""
 
 from __future__ import annotations
 
@@ -27,14 +26,14 @@ AT_ONCE = 32
 LONG = Sampling(max_tokens=200)
 
 
-def test_a_silent_client_loses_its_session(llm):
+def test_idle_session_ends(llm):
     with verifying(llm, limits=Limits(idle=0.2)) as verifier:
         silent = Client(verifier.address).say(opening())
         assert silent.error() == IDLE
         silent.close()
 
 
-def test_a_client_that_never_reads_holds_no_more_than_its_own_output(folder, llm, alone):
+def test_client_that_never_reads(folder, llm, alone):
     with verifying(llm, limits=Limits(idle=0.5)) as verifier:
         deaf = Client(verifier.address).say(opening(mode=STREAM, max_tokens=400))
         with edge_of(verifier.address, folder) as edge:
@@ -43,7 +42,7 @@ def test_a_client_that_never_reads_holds_no_more_than_its_own_output(folder, llm
         deaf.close()
 
 
-def test_with_a_certificate_both_sides_need_tls(folder, llm, alone, tmp_path):
+def test_tls(folder, llm, alone, tmp_path):
     chain, key = make_certificate(tmp_path)
     with verifying(llm, credentials=tls_credentials(chain, key)) as verifier:
         with edge_of(Access(verifier.address, "", chain), folder) as edge:
@@ -67,7 +66,7 @@ def test_with_a_certificate_both_sides_need_tls(folder, llm, alone, tmp_path):
 
 
 @pytest.mark.parametrize("opens", [500, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_what_there_is_no_room_for_is_refused_and_the_others_go_on(folder, llm, alone, opens):
+def test_flood_of_sessions(folder, llm, alone, opens):
     expected = alone(PROMPT, LONG)
     with verifying(llm, limits=FEW, tokens=TOKENS) as running:
         started, answers = threading.Event(), []
@@ -93,7 +92,7 @@ def test_what_there_is_no_room_for_is_refused_and_the_others_go_on(folder, llm, 
 
 
 def _flood(address, opens):
-    """What so many openings were answered with."""
+    """The answers to ``opens`` openings."""
     message, metadata = opening().SerializeToString(), [("authorization", f"Bearer {TOKENS[1]}")]
     with grpc.insecure_channel(address) as channel, ThreadPoolExecutor(AT_ONCE) as threads:
         call = channel.stream_stream(DECODE, request_serializer=bytes, response_deserializer=Down.FromString)

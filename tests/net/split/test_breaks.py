@@ -1,5 +1,4 @@
-"""Streams break and verifiers end: no token is lost, doubled or changed, and the policy says what comes of it. One
-message opens an answer behind what was confirmed of it."""
+"""Broken streams and stopped verifiers: no token is lost, doubled or changed."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def gone(way):
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("in_flight", [1, 4])
-def test_a_stream_that_breaks_is_resumed_where_it_was(folder, verifier, way, alone, sampling, in_flight):
+def test_broken_stream_resumes(folder, verifier, way, alone, sampling, in_flight):
     dice, seen = random.Random(in_flight), []
 
     def cut(tokens):
@@ -53,7 +52,7 @@ def test_a_stream_that_breaks_is_resumed_where_it_was(folder, verifier, way, alo
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-def test_where_the_verifier_was_started_anew_the_answer_goes_on(folder, llm, alone, sampling):
+def test_restarted_verifier_resumes(folder, llm, alone, sampling):
     started = [Verifier(llm)]
     way = Breaking(started[0].port)
     seen = []
@@ -76,7 +75,7 @@ def test_where_the_verifier_was_started_anew_the_answer_goes_on(folder, llm, alo
     assert started[1].sample("sessions_opened_total") == 1
 
 
-def test_a_verifier_with_another_model_is_not_gone_on_with(folder, wrong, llm):
+def test_verifier_with_another_model_is_an_error(folder, wrong, llm):
     first = Verifier(llm)
     way = Breaking(first.port)
     other = loaded(wrong)
@@ -96,7 +95,7 @@ def test_a_verifier_with_another_model_is_not_gone_on_with(folder, wrong, llm):
         way.close()
 
 
-def test_the_policy_fail_tells_that_there_is_no_verifier(folder, verifier, way):
+def test_outage_policy_fail(folder, verifier, way):
     with (
         edge_of(way.address, folder, outage=Outage("fail", 0.1)) as edge,
         pytest.raises(AnswerError, match=r"no verifier for 0\.1 s"),
@@ -104,7 +103,7 @@ def test_the_policy_fail_tells_that_there_is_no_verifier(folder, verifier, way):
         edge.decode(PROMPT, GREEDY, on_tokens=lambda tokens: gone(way))
 
 
-def test_the_policy_edge_finishes_and_says_how_much_is_its_own(folder, verifier, way, alone):
+def test_outage_policy_edge(folder, verifier, way, alone):
     whole = alone(PROMPT, GREEDY)
 
     def finish(tokens, sampling):
@@ -133,7 +132,7 @@ def whole(alone):
 
 
 @pytest.mark.parametrize("confirmed", [60, 199])
-def test_an_opening_with_output_goes_on_behind_it(client, whole, confirmed):
+def test_open_with_output_continues_it(client, whole, confirmed):
     client.say(opening(output=whole[:confirmed], mode=STREAM)).hear()
     heard = []
     while not (message := client.hear()).HasField("end"):
@@ -141,7 +140,7 @@ def test_an_opening_with_output_goes_on_behind_it(client, whole, confirmed):
     assert heard == whole[confirmed:]
 
 
-def test_drafts_go_on_behind_output(client, whole):
+def test_drafts_continue_output(client, whole):
     client.say(opening(output=whole[:9])).hear()
     assert list(client.hear().tokens.tokens) == whole[9:10]
     verdict = client.say(Up(draft=Draft(tokens=whole[10:13]))).hear().verdict
@@ -149,7 +148,7 @@ def test_drafts_go_on_behind_output(client, whole):
 
 
 @pytest.mark.parametrize(("last", "most", "reason"), [(9, 3, "length"), (1, 60, "stop")])
-def test_an_output_that_is_whole_is_not_opened_again(verifier, last, most, reason):
+def test_complete_output_is_not_opened_again(verifier, last, most, reason):
     """A stream may break before the verifier's word that the answer has ended."""
     connection = Connection(Access(verifier.address))
     model = connection.describe(PATIENCE)

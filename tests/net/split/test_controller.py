@@ -1,4 +1,4 @@
-"""The formula of a round, the length that brings the most tokens per second by it, and the mode."""
+"""The formula of a round, the draft length that maximizes tokens per second, and the mode."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def measured(way, service, draft, accepted, **options):
     return controller
 
 
-def test_a_fixed_length_is_kept_within_the_budget():
+def test_fixed_length_within_budget():
     controller = Controller(5)
     assert (controller.choose_length(64), controller.choose_length(3)) == (5, 3)
 
 
-def test_distance_and_acceptance_make_drafts_longer():
+def test_length_grows_with_distance_and_acceptance():
     near, far = (measured(way, 0.005, 0.002, 6) for way in (0.0, 0.2))
     assert near.choose_length(64) < far.choose_length(64) <= MAX_LENGTH
     poor, good = (measured(0.02, 0.005, 0.002, accepted) for accepted in (1, 7))
@@ -34,13 +34,13 @@ def test_distance_and_acceptance_make_drafts_longer():
     assert measured(0.0, 0.005, 0.1, 0).choose_length(64) == 0, "nothing is accepted"
 
 
-def test_a_mode_that_is_chosen_is_kept():
+def test_fixed_mode():
     assert not any(Controller(mode="split").choose_mode() for _ in range(9))
     assert all(Controller(mode="stream").choose_mode() for _ in range(9))
 
 
 def answers(controller, count, split, stream, opening=0.02):
-    """The modes of so many answers of 100 tokens, with these rates of both modes."""
+    """The modes of ``count`` answers of 100 tokens, at these rates of both modes."""
     modes = []
     for _ in range(count):
         controller.opening = opening
@@ -52,7 +52,7 @@ def answers(controller, count, split, stream, opening=0.02):
 
 
 @pytest.mark.parametrize(("split", "stream"), [(200, 100), (100, 200)])
-def test_the_mode_that_brought_more_is_taken_and_the_other_seldom_tried(split, stream):
+def test_auto_mode_prefers_the_faster_mode(split, stream):
     modes = answers(Controller(mode="auto"), 400, split, stream)
     assert modes[0], "streaming depends on no distance"
     slower = modes.count(split > stream)
@@ -60,7 +60,7 @@ def test_the_mode_that_brought_more_is_taken_and_the_other_seldom_tried(split, s
 
 
 @pytest.mark.parametrize("acceptance", [0.0, 0.5, 0.9])
-def test_rounds_are_what_a_simulation_of_them_takes(acceptance):
+def test_formula_matches_simulated_rounds(acceptance):
     length, way, service, draft = 3, 0.04, 0.03, 0.005
     dice, seconds, tokens, rounds = random.Random(1), 0.0, 0, 40_000
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""What an edge is told, and what an answer tells of both sides."""
+"""Settings of an edge, and the trace of an answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.verifiers import PATIENCE, edge_of
 GREEDY = Sampling(max_tokens=40)
 
 
-def test_an_edge_without_a_method_shows_what_comes(verifier, alone):
+def test_edge_without_drafter_streams(verifier, alone):
     with contextlib.closing(Connection(Access(verifier.address))) as connection:
         model = connection.describe(PATIENCE)
         edge = EdgeSettings(mode="stream").edge(connection, model, remote_target(model, None, "float32"))
@@ -34,7 +34,7 @@ def test_an_edge_without_a_method_shows_what_comes(verifier, alone):
         EdgeSettings.parse({})
 
 
-def test_what_the_verifier_took_is_told_without_the_waits_for_drafts(verifier, folder, monkeypatch):
+def test_verifier_time_excludes_waiting(verifier, folder, monkeypatch):
     slow = 0.05
     continuations = DraftModel.continuations
 
@@ -53,7 +53,7 @@ def test_what_the_verifier_took_is_told_without_the_waits_for_drafts(verifier, f
     assert 0 < answer.split.work < answer.trace.latency - answer.split.drafting
 
 
-def test_drafts_sent_ahead_do_not_wait_for_the_way(verifier, folder, monkeypatch):
+def test_drafts_ahead_hide_the_round_trip(verifier, folder, monkeypatch):
     # A model of random weights is never sure.
     for name in ("drafts.MIN_SEND_PROBABILITY", "drafts.MIN_PROBABILITY"):
         monkeypatch.setattr(f"ianvs_specdec.backends.split.edge.{name}", 0.0)
@@ -66,7 +66,7 @@ def test_drafts_sent_ahead_do_not_wait_for_the_way(verifier, folder, monkeypatch
     assert 1 <= answer.split.waits < len(answer.trace.steps)
 
 
-def test_another_tokenizer_is_refused(verifier, tmp_path):
+def test_other_tokenizer_is_an_error(verifier, tmp_path):
     with contextlib.closing(Connection(Access(verifier.address))) as connection:
         model = connection.describe(PATIENCE)
     model.tokenizer = "0" * 64
@@ -74,7 +74,7 @@ def test_another_tokenizer_is_refused(verifier, tmp_path):
         remote_target(model, build_model(tmp_path / "other"), "float32")
 
 
-def test_a_token_is_the_first_word_of_its_file(tmp_path: Path):
+def test_token_file(tmp_path: Path):
     (tmp_path / "token").write_text("  a-secret-of-16-chars \nmore\n")
     assert read_token(tmp_path / "token") == "a-secret-of-16-chars"
     assert read_token(None) == ""

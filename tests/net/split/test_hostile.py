@@ -1,4 +1,4 @@
-"""What clients do wrong is refused with one message, and the other sessions go on."""
+"""Invalid messages end only the stream of their client."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FIRST = {
 
 
 @pytest.mark.parametrize("what", FIRST)
-def test_a_first_message_that_makes_no_session_is_refused(client, what):
+def test_invalid_first_messages(client, what):
     message, code = FIRST[what]
     assert client().say(message).error() == code
 
@@ -62,7 +62,7 @@ LATER = {
 
 
 @pytest.mark.parametrize("what", LATER)
-def test_a_session_ends_alone_with_what_its_client_does(folder, running, client, alone, what):
+def test_invalid_message_ends_only_its_session(folder, running, client, alone, what):
     bad = client().say(opening())
     assert bad.hear().HasField("opened")
     assert len(bad.hear().tokens.tokens) == 1
@@ -81,14 +81,14 @@ def test_a_session_ends_alone_with_what_its_client_does(folder, running, client,
     assert answers == [alone(PROMPT, Sampling(max_tokens=100))]
 
 
-def test_a_frame_that_is_too_long_is_not_read(running, client):
+def test_too_long_message(running, client):
     with pytest.raises(grpc.RpcError) as refused:
         client().say(opening(prompt=[5] * 1_000_000)).hear()
     assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 @pytest.mark.parametrize("token", ["", "a token that nobody gave out"])
-def test_without_the_right_token_there_is_nothing(running, client, token):
+def test_wrong_token(running, client, token):
     assert client(token).say(opening()).error() == UNAUTHENTICATED
     connection = Connection(Access(running.address, token))
     with pytest.raises(UserError, match="does not know this token"):
@@ -96,7 +96,7 @@ def test_without_the_right_token_there_is_nothing(running, client, token):
     connection.close()
 
 
-def test_what_the_verifier_refuses_is_told_once(folder, running):
+def test_refusal_is_one_error(folder, running):
     with (
         edge_of(Access(running.address, TOKENS[0]), folder, outage=Outage("fail", 1.0)) as edge,
         pytest.raises(AnswerError, match="the verifier refuses: the prompt has 600 tokens, the model's context window"),
@@ -104,7 +104,7 @@ def test_what_the_verifier_refuses_is_told_once(folder, running):
         edge.decode([5] * 600, Sampling(max_tokens=9))
 
 
-def test_what_fails_on_the_verifiers_side_ends_its_session_alone(folder, running, client, alone, monkeypatch, caplog):
+def test_internal_error_ends_only_its_session(folder, running, client, alone, monkeypatch, caplog):
     def broken(self, *arguments):
         raise RuntimeError("nobody thought of this")
 

@@ -1,5 +1,4 @@
-"""An edge and a verifier write what the target writes alone: with every method that needs nothing of the target but
-its tokens, in every mode, and with many edges that share the steps."""
+"""Split decoding is lossless with all methods that need only tokens, in all modes, with many edges."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def running(llm):
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 @pytest.mark.parametrize(("model", "branches", "in_flight"), [("folder", 1, 1), ("wrong", 1, 4), ("folder", 3, 1)])
-def test_a_draft_model(request, running, alone, sampling, model, branches, in_flight):
+def test_draft_model(request, running, alone, sampling, model, branches, in_flight):
     drafter = drafters.create("draft_model", {"draft": request.getfixturevalue(model), "branches": branches})
     with edge_of(running.address, drafter, in_flight=in_flight) as edge:
         answer = edge.decode(PROMPT, sampling)
@@ -46,7 +45,7 @@ def test_a_draft_model(request, running, alone, sampling, model, branches, in_fl
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("method", ["autoregressive", "draft_model"])
-def test_a_stream_of_the_verifier_even_one_that_breaks(folder, alone, method, sampling):
+def test_stream_mode_resumes_after_breaks(folder, alone, method, sampling):
     options = {"draft": str(folder), "acceptance": "coupled"} if method == "draft_model" else {}
     llm, seen = loaded(folder, method, **options), []
     with verifying(llm) as verifier:
@@ -64,7 +63,7 @@ def test_a_stream_of_the_verifier_even_one_that_breaks(folder, alone, method, sa
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("method", [name for name, known in drafters.METHODS.items() if known.tokens_only])
-def test_a_method_that_needs_tokens_only(folder, running, alone, method, sampling, tmp_path):
+def test_methods_that_need_tokens_only(folder, running, alone, method, sampling, tmp_path):
     whole = alone(PROMPT, sampling)
     settings = {"draft": folder} if method == "draft_model" else {}
     if method == "rest":
@@ -79,7 +78,7 @@ def test_a_method_that_needs_tokens_only(folder, running, alone, method, samplin
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-def test_a_draft_model_with_another_tokenizer(folder, running, alone, sampling, tmp_path):
+def test_draft_model_with_another_tokenizer(folder, running, alone, sampling, tmp_path):
     """The edge writes its text in the target's tokens. It cannot finish an answer alone."""
     draft, changed = tmp_path / "draft", tmp_path / "draft" / "tokenizer.json"
     shutil.copytree(folder, draft)
@@ -124,7 +123,7 @@ def counted_steps(running):
     return now
 
 
-def test_a_waiting_session_takes_no_part_in_steps_and_no_time(folder, running, alone):
+def test_waiting_session_skips_steps(folder, running, alone):
     silent = Client(running.address).say(opening())
     silent.hear()
     silent.hear()
@@ -136,7 +135,7 @@ def test_a_waiting_session_takes_no_part_in_steps_and_no_time(folder, running, a
     silent.close()
 
 
-def test_the_verifier_counts(folder, running):
+def test_verifier_metrics(folder, running):
     rounds, opened = running.sample("rounds_total"), running.sample("sessions_opened_total")
     with edge_of(running.address, folder) as edge:
         answer = edge.decode(PROMPT, GREEDY)
@@ -145,7 +144,7 @@ def test_the_verifier_counts(folder, running):
     assert running.sample("round_seconds_count") == running.sample("rounds_total")
 
 
-def test_the_verifiers_length_is_told_to_the_edge(folder, llm, alone):
+def test_edge_follows_the_verifiers_length(folder, llm, alone):
     with verifying(llm, length="fixed:2") as verifier, edge_of(verifier.address, folder, length=6) as edge:
         answer = edge.decode(PROMPT, GREEDY)
     assert answer.token_ids == alone(PROMPT, GREEDY)
@@ -155,6 +154,6 @@ def test_the_verifiers_length_is_told_to_the_edge(folder, llm, alone):
 
 
 @pytest.mark.parametrize("policy", ["goodput", "table:[[1,4,3]]", "0"])
-def test_under_any_policy_of_the_verifier_the_answer_is_the_same(wrong, llm, alone, policy):
+def test_any_length_of_the_verifier_is_lossless(wrong, llm, alone, policy):
     with verifying(llm, length=policy) as verifier, edge_of(verifier.address, wrong, in_flight=4) as edge:
         assert edge.decode(PROMPT, GREEDY).token_ids == alone(PROMPT, GREEDY)

@@ -1,4 +1,4 @@
-"""Which outcomes of a verification an edge drafts for, and what it has of that when the verdict comes."""
+"""Outcomes of a verification for which an edge drafts ahead."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def ready(drafts, length=2):
     ("node", "token", "draft"),
     [(2, 51, [60, 70]), (1, 41, [50, 60]), (0, 32, [40, 50])],
 )
-def test_the_draft_behind_each_likely_outcome_is_there_when_the_verdict_comes(node, token, draft):
+def test_drafts_for_likely_outcomes_are_ready(node, token, draft):
     drafter = Known()
     drafts = drafting(drafter)
     assert sent(drafts).tokens[1:] == [30, 40]
@@ -76,7 +76,7 @@ def test_the_draft_behind_each_likely_outcome_is_there_when_the_verdict_comes(no
     assert len(drafter.steps) == steps, "nothing was left to draft"
 
 
-def test_an_outcome_that_nobody_thought_of_begins_anew():
+def test_unexpected_outcome_drafts_again():
     drafter = Known()
     drafts = drafting(drafter)
     sent(drafts)
@@ -86,7 +86,7 @@ def test_an_outcome_that_nobody_thought_of_begins_anew():
     assert sent(drafts).tokens[1:] == [50, 60]
 
 
-def test_the_next_draft_is_sent_behind_all_of_the_one_before_it():
+def test_draft_ahead_follows_the_whole_draft():
     drafts = drafting(Known())
     sent(drafts)
     assert drafts.next_ahead(2) is None, "nothing is drafted there yet"
@@ -103,7 +103,7 @@ def test_the_next_draft_is_sent_behind_all_of_the_one_before_it():
 
 
 @pytest.mark.parametrize(("node", "token"), [(2, 51), (1, 777)])
-def test_after_another_outcome_what_was_sent_ahead_is_void(node, token):
+def test_other_outcome_invalidates_drafts_ahead(node, token):
     drafts = drafting(Known())
     sent(drafts)
     ready(drafts)

@@ -1,4 +1,4 @@
-"""Slices that a verifier does not compute: each is refused, and ends its own stream only."""
+"""Invalid slices end only their stream; limits of slices."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def client(verifier):
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_cannot_be_computed_is_refused(what, client):
+def test_invalid_slices(what, client):
     good = client().say(CUT, sent(part(2)))
     assert good.hear().HasField("opened")
     assert len(good.hear().chosen.tokens) == 1
@@ -79,7 +79,7 @@ def test_what_cannot_be_computed_is_refused(what, client):
     assert len(good.say(sent(tree)).hear().chosen.tokens) == 2
 
 
-def test_what_waits_of_one_edge_and_what_shares_a_step_is_bounded(client, verifier, monkeypatch):
+def test_pending_slices_and_steps_are_limited(client, verifier, monkeypatch):
     slices = verifier.service._slices
     steps, step, gate = [], LayerRange.step, threading.Event()
     monkeypatch.setattr(LayerRange, "step", lambda self, rows, given: steps.append(rows) or step(self, rows, given))
@@ -100,7 +100,7 @@ def test_what_waits_of_one_edge_and_what_shares_a_step_is_bounded(client, verifi
     assert max(map(len, steps)) == 40
 
 
-def test_where_a_step_of_several_fails_each_is_computed_alone(client, verifier, monkeypatch):
+def test_failed_shared_step_is_repeated_one_by_one(client, verifier, monkeypatch):
     step, gate, failed = LayerRange.step, threading.Event(), []
 
     def fails_together(self, rows, given):
@@ -123,7 +123,7 @@ def test_where_a_step_of_several_fails_each_is_computed_alone(client, verifier, 
     assert failed
 
 
-def test_edges_that_are_silent_or_take_all_memory_end(llm, monkeypatch):
+def test_idle_and_memory_limits_of_slices(llm, monkeypatch):
     with verifying(llm, limits=Limits(idle=0.2)) as verifier, clients(verifier) as made:
         assert made().say(CUT).error() == IDLE
         assert made().say(CUT, sent(part(2))).error() == IDLE
@@ -131,7 +131,7 @@ def test_edges_that_are_silent_or_take_all_memory_end(llm, monkeypatch):
         assert made().say(CUT, sent(part(2))).error() == BUSY
 
 
-def test_a_layer_is_timed_where_slices_are_computed(verifier, monkeypatch):
+def test_layer_is_timed_on_computing_thread(verifier, monkeypatch):
     timed = []
     monkeypatch.setattr(NativeTarget, "layer_seconds", lambda _: timed.append(threading.current_thread().name) or 1e-3)
     with contextlib.closing(Connection(Access(verifier.address))) as connection:

@@ -1,4 +1,4 @@
-"""Whose turn it is among the drafts of an edge, and when."""
+"""Drafts of an edge that come too early or are too many."""
 
 from __future__ import annotations
 
@@ -18,48 +18,16 @@ def drafter():
     return remote
 
 
-def test_a_draft_before_its_turn_is_refused(drafter):
+def test_early_draft_is_rejected(drafter):
     assert drafter.offer(Draft(tokens=[7]))
     for early in (drafter, RemoteDrafter(8)):
         with pytest.raises(ValueError, match="before the answer"):
             early.offer(Draft(tokens=[7]))
 
 
-def test_a_draft_sent_ahead_follows_where_its_guess_was_right(drafter):
-    assert drafter.offer(Draft(tokens=[7, 8]))
-    assert not drafter.offer(Draft(guess=10, tokens=[1]))
-    assert drafter.judged([7, 8, 9]) == 2
-    assert drafter.ready
-    assert drafter.propose(None, 8).tokens == [9, 1]
-
-
-@pytest.mark.parametrize("outcome", [[7, 8, 3], [9]], ids=["another token", "rejected"])
-def test_drafts_behind_another_outcome_are_passed_over(drafter, outcome):
-    drafter.offer(Draft(tokens=[7, 8]))
-    drafter.offer(Draft(guess=10, tokens=[1]))
-    drafter.judged(outcome)
-    assert not drafter.ready
-    assert not drafter.offer(Draft(guess=2 + 1, tokens=[4])), "it was sent behind the one that is void"
-    assert drafter.offer(Draft(tokens=[6]))
-    assert drafter.propose(None, 8).tokens == [outcome[-1], 6]
-
-
-def test_a_draft_sent_ahead_that_comes_late_has_its_turn(drafter):
-    drafter.offer(Draft(tokens=[7, 8]))
-    drafter.judged([7, 8, 9])
-    assert drafter.offer(Draft(guess=10, tokens=[1]))
-
-
-def test_no_more_than_the_limit_of_drafts_wait(drafter):
+def test_number_of_waiting_drafts_is_limited(drafter):
     drafter.offer(Draft(tokens=[7]))
     for _ in range(MAX_IN_FLIGHT):
         drafter.offer(Draft(guess=10, tokens=[7]))
     with pytest.raises(ValueError, match=f"more than {MAX_IN_FLIGHT} drafts"):
         drafter.offer(Draft(guess=10, tokens=[7]))
-
-
-def test_a_draft_is_cut_to_what_the_length_grants(drafter):
-    drafter.offer(Draft(tokens=[7, 8, 9], up=[1, 2, 1]))
-    assert drafter.propose(None, 2).parents == [-1, 0, 0]
-    assert drafter.budget == 2
-    assert drafter.judged([8, 3]) == 2

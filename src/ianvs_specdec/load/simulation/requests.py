@@ -128,8 +128,13 @@ class SimulatedRequest(Request):
         self._clock, self._tally = clock, tally
         self.sequence: Any = None
 
-    def add_draft_seconds(self, seconds: float) -> None:
-        """Not counted."""
+    # Without effect in a simulation:
+    def add_draft_seconds(self, seconds: float) -> None: ...
+    def warm_up(self) -> None: ...
+    def close(self) -> None: ...
+    def update_unread(self) -> None: ...
+    def commit(self) -> None: ...
+    def observe(self) -> None: ...
 
     def answer(self) -> SimulatedAnswer:
         """The finished request, without its long ``draws``."""
@@ -138,20 +143,11 @@ class SimulatedRequest(Request):
             self.asked.task, *times, self.done, self.drafted_tokens, self.accepted_tokens, self.steps
         )
 
-    def warm_up(self) -> None:
-        """No effect."""
-
     def open(self) -> None:
         self.opened = True
         self.unread: Any = range(self.asked.prompt)
         if self._catches_up:
             self.stats.unread_tokens = self.asked.prompt
-
-    def close(self) -> None:
-        """No effect."""
-
-    def update_unread(self) -> None:
-        """No effect: unread tokens are counted in ``_emit_tokens``."""
 
     def set_budget(self, budget: int, confidence: float) -> None:
         self._budget, self._behind = budget, self.stats.unread_tokens
@@ -181,12 +177,6 @@ class SimulatedRequest(Request):
         self._emit_tokens(step.emitted)
         self.steps += 1
         return RequestStep(self.stats, self._budget, self._behind, drafted, step, self.ended)
-
-    def commit(self) -> None:
-        """No effect."""
-
-    def observe(self) -> None:
-        """No effect."""
 
     def coming(self, most: int) -> int:
         """How many of ``most`` draft tokens the next step would accept."""

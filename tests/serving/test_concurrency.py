@@ -1,10 +1,10 @@
-"""Our own back ends serve many requests at once: how many is an option, answers are those of one at a time, and who
-leaves, wherever the request is, is let go of by the engine."""
+"""Concurrent requests: shared steps of our engine, disconnecting clients, an API with errors."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.support import counting_api
 from tests.support.damage import with_config
 
-from .conftest import CYCLE, Server, serving
+from .conftest import CYCLE, Server, serving, wait_until
 
 FOR_EVER = 90_000
 """Tokens that take far longer than any test."""
@@ -41,7 +42,7 @@ def gone(server: Server) -> None:
     server.wait_for(in_flight=0, queue_length=0, sequences=0, waiting_for_room=0, sequence_memory_bytes=0)
 
 
-def test_as_many_as_are_permitted_share_the_engine(wide: Server) -> None:
+def test_concurrent_requests_share_the_engine(wide: Server) -> None:
     running = [start(wide, FOR_EVER, stream=True) for _ in range(AT_ONCE)]
     for connection in running:
         assert connection.getresponse().readline().startswith(b"data: ")
@@ -57,7 +58,7 @@ def test_as_many_as_are_permitted_share_the_engine(wide: Server) -> None:
 
 
 @pytest.mark.parametrize("text", ["go", LONG], ids=["decoding", "being read"])
-def test_who_leaves_is_let_go_of_by_the_engine(wide: Server, text: str) -> None:
+def test_disconnected_client_frees_the_engine(wide: Server, text: str) -> None:
     before = wide.metrics()["requests_total.disconnected"]
     staying = start(wide, FOR_EVER)
     leaving = [start(wide, FOR_EVER, text) for _ in range(AT_ONCE - 1)]
@@ -78,7 +79,7 @@ def test_who_leaves_is_let_go_of_by_the_engine(wide: Server, text: str) -> None:
     assert wide.metrics()["requests_total.disconnected"] - before == 2 * AT_ONCE - 1 + QUEUE
 
 
-def test_what_no_memory_holds_is_refused_and_the_others_go_on(endless: Path, tmp_path: Path) -> None:
+def test_too_large_request_is_rejected(endless: Path, tmp_path: Path) -> None:
     model = with_config(endless, tmp_path / "long", max_position_embeddings=1 << 30)
     with serving(tmp_path, "--model", str(model), "--name", "endless") as server:
         running = start(server, FOR_EVER, stream=True)
@@ -93,7 +94,7 @@ def test_what_no_memory_holds_is_refused_and_the_others_go_on(endless: Path, tmp
         gone(server)
 
 
-def test_each_request_is_answered_as_if_alone(server: Server) -> None:
+def test_concurrent_answers_equal_single_ones(server: Server) -> None:
     manners: list[dict[str, Any]] = [
         {},
         {"temperature": 0.9, "seed": 5},
@@ -126,3 +127,49 @@ def test_each_request_is_answered_as_if_alone(server: Server) -> None:
     tokens = sum(completion_tokens for _, _, completion_tokens, _ in alone)
     assert after["completion_tokens_total"] - before["completion_tokens_total"] == tokens
     assert (after["queue_length"], after["in_flight"]) == (0, 0)
+
+
+KEY = "sk-upstream-0123456789"
+
+
+def ask_api(server: Server, number: int, **more: Any) -> http.client.HTTPConnection:
+    messages = [{"role": "user", "content": f"question {number}"}]
+    return server.begin({"model": "far", "messages": messages, "max_tokens": 20, **more})
+
+
+def test_concurrent_requests_and_upstream_errors(tmp_path: Path) -> None:
+    with counting_api.serving() as api:
+        api.slow = 0.1
+        arguments = ["--backend", "api", "--model", "far", "--set", "api_key_env=UPSTREAM_KEY", "--grace", "0"]
+        arguments += ["--set", f"api_base_url={api.url}", "--set", "api_retries=0", "--queue", "0"]
+        with serving(tmp_path, *arguments, UPSTREAM_KEY=KEY) as server:
+            asked = [ask_api(server, number) for number in range(16)]
+            server.wait_for(in_flight=16)
+            answers = [json.loads(connection.getresponse().read()) for connection in asked]
+            for number, answer in enumerate(answers):
+                prompt = counting_api.fingerprint("far", [{"role": "user", "content": f"question {number}"}])
+                assert answer["choices"][0]["message"]["content"].endswith(prompt)
+                assert answer["usage"]["completion_tokens"] == 4 + int(prompt, 16) % 7
+            tokens = sum(answer["usage"]["completion_tokens"] for answer in answers)
+            assert server.metrics()["completion_tokens_total"] == tokens
+            assert server.request("POST", "/v1/completions", {"model": "far", "prompt": "x"})[0] == 400
+            assert len(api.asked) == 16
+
+            api.dies_at, api.death = 16, "hang"
+            hanging = ask_api(server, 16)
+            wait_until(lambda: len(api.asked) == 17)
+            api.death = 401
+            response = ask_api(server, 17).getresponse()
+            refused = json.loads(response.read())
+            assert (response.status, refused["error"]["code"]) == (502, "upstream")
+            api.death = "cut"
+            text = ask_api(server, 18, stream=True).getresponse().read().decode()
+            assert json.loads(text.rstrip().rpartition("data: ")[2])["error"]["code"] == "upstream"
+            assert server.metrics()["requests_total.failed"] == 2
+
+            # What hangs does not keep the server from ending.
+            server.wait_for(in_flight=1)
+            assert server.stop(signal.SIGTERM) == 0
+            assert hanging.getresponse().status == 503
+            assert KEY not in server.output + text + json.dumps(refused)
+            assert "Traceback" not in server.output

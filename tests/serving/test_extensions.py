@@ -1,4 +1,4 @@
-"""What vLLM's clients read beside answers: statistics of speculative decoding, tokens, the model's window."""
+"""Extensions of the protocol: log-probabilities, TLS, metrics of speculation, tokenizer endpoints."""
 
 from __future__ import annotations
 
@@ -10,12 +10,72 @@ from typing import Any
 import pytest
 
 from ianvs_specdec.backends import APIBasedLLM
-from ianvs_specdec.common.types import Message, Sampling
+from ianvs_specdec.backends.specdec import PromptLookupLLM
+from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.types import Completion, Message, Sampling
 from ianvs_specdec.serving.metrics import Metrics
+from tests.support.servers import make_certificate
 
 from .conftest import Server, serving
 
-AGAIN: list[Message] = [{"role": "user", "content": "again and again and again"}]
+CHAT: list[Message] = [{"role": "user", "content": "again and again and again"}]
+SAMPLING = Sampling(max_tokens=24, temperature=1.0, seed=5, logprobs=True)
+REQUEST: dict[str, Any] = {"model": "tiny", "messages": CHAT, "temperature": 1.0, "seed": 5, "logprobs": True}
+
+
+@pytest.fixture(scope="module")
+def home(tiny: Path) -> Completion:
+    with PromptLookupLLM(str(tiny)) as engine:
+        return engine.generate(CHAT, SAMPLING)
+
+
+def check(choice: Any, home: Completion) -> None:
+    content = choice.logprobs.content
+    assert [token.logprob for token in content] == pytest.approx(
+        [logprob for logprob, _, _ in home.trace.confidence or ()], abs=1e-4
+    )
+    assert "".join(token.token for token in content) == home.text
+    assert all(bytes(token.bytes).decode() == token.token for token in content)
+
+
+def test_logprobs_of_all_tokens(server: Server, home: Completion) -> None:
+    client = server.client()
+    check(client.chat.completions.create(**REQUEST).choices[0], home)
+    chunks = [chunk for chunk in client.chat.completions.create(**REQUEST, stream=True) if chunk.choices]
+    check(chunks[-1].choices[0], home)
+    assert all(chunk.choices[0].logprobs is None for chunk in chunks[:-1])
+    assert client.chat.completions.create(**{**REQUEST, "logprobs": False}).choices[0].logprobs is None
+
+
+def test_api_backend_reads_logprobs(server: Server, home: Completion) -> None:
+    with APIBasedLLM("tiny", api_base_url=server.url, api_extra_body={"specdec": True}) as model:
+        far = model.generate(CHAT, SAMPLING)
+    assert far.token_ids == home.token_ids
+    assert far.trace.characters == home.trace.characters
+    for told, own in zip(far.trace.confidence or (), home.trace.confidence or (), strict=True):
+        assert told == pytest.approx(own, abs=1e-4)
+
+
+def test_tls_certificate_is_verified(tiny: Path, tmp_path: Path) -> None:
+    for name in ("own", "other"):
+        (tmp_path / name).mkdir()
+    certificate, key = make_certificate(tmp_path / "own")
+    other, _ = make_certificate(tmp_path / "other")
+    tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    question = [{"role": "user", "content": "again"}]
+    with serving(tmp_path, "--model", str(tiny), *tls) as server:
+        assert server.url.startswith("https://")
+        given = {"api_base_url": server.url, "api_retries": 0}
+        with APIBasedLLM("tiny", api_ca=str(certificate), **given) as model:
+            assert model.generate(question, Sampling(max_tokens=4)).completion_tokens == 4
+        with APIBasedLLM("tiny", api_ca=str(other), **given) as model, pytest.raises(UserError, match="api_ca names"):
+            model.generate(question, Sampling(max_tokens=4))
+    for file, reason in ((key, "no certificate"), (tmp_path / "none", "No such file")):
+        with (
+            APIBasedLLM("tiny", api_base_url="https://127.0.0.1:1/v1", api_ca=str(file)) as model,
+            pytest.raises(UserError, match=f"api_ca.*{reason}"),
+        ):
+            model.generate(question, Sampling(max_tokens=4))
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +85,9 @@ def drafting(endless: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield running
 
 
-def test_statistics_of_speculation_in_the_names_of_vllm(drafting: Server) -> None:
+def test_vllm_speculation_metrics(drafting: Server) -> None:
     before = drafting.metrics()
-    body = {"model": "endless", "messages": AGAIN, "max_tokens": 60, "specdec": True}
+    body = {"model": "endless", "messages": CHAT, "max_tokens": 60, "specdec": True}
     answer = drafting.chat(body)[2]
     told = answer["metrics"]["speculative_decoding"]
     steps = [step for step in answer["specdec"]["steps"] if step[0]]
@@ -50,17 +110,17 @@ def test_statistics_of_speculation_in_the_names_of_vllm(drafting: Server) -> Non
     assert places == [sum(step[1] > place for step in steps) for place in range(3)]
 
 
-def test_our_own_client_reads_them(drafting: Server) -> None:
+def test_api_backend_reads_speculation_metrics(drafting: Server) -> None:
     with APIBasedLLM("endless", api_base_url=drafting.url) as plain:
-        read = plain.generate(AGAIN, Sampling(max_tokens=60)).trace.steps
+        read = plain.generate(CHAT, Sampling(max_tokens=60)).trace.steps
     with APIBasedLLM("endless", api_base_url=drafting.url, api_extra_body={"specdec": True}) as full:
-        exact = full.generate(AGAIN, Sampling(max_tokens=60)).trace.steps
+        exact = full.generate(CHAT, Sampling(max_tokens=60)).trace.steps
     assert sum(step.accepted for step in exact) > 0
     for name in ("drafted", "accepted", "emitted"):
         assert sum(getattr(step, name) for step in read) == sum(getattr(step, name) for step in exact)
 
 
-def test_tokens_of_texts_and_chats(server: Server, tiny: Path) -> None:
+def test_tokenize_and_detokenize(server: Server, tiny: Path) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(tiny)
@@ -75,31 +135,31 @@ def test_tokens_of_texts_and_chats(server: Server, tiny: Path) -> None:
     assert ask("/tokenize", model=None, prompt="one two")[0] == 200
     assert ask("/detokenize", tokens=ids) == (200, {"prompt": "one two"})
     assert ask("/detokenize", tokens=[]) == (200, {"prompt": ""})
-    chat = ask("/tokenize", model="tiny", messages=AGAIN)[1]
-    answer = server.chat({"model": "tiny", "messages": AGAIN, "max_tokens": 1})[2]
+    chat = ask("/tokenize", model="tiny", messages=CHAT)[1]
+    answer = server.chat({"model": "tiny", "messages": CHAT, "max_tokens": 1})[2]
     assert chat["count"] == len(chat["tokens"]) == answer["usage"]["prompt_tokens"]
     for special in (False, True):
         tokens = ask("/tokenize", prompt="one two", add_special_tokens=special)[1]["tokens"]
         assert tokens == tokenizer("one two", add_special_tokens=special)["input_ids"]
         text = ask("/detokenize", tokens=chat["tokens"])[1]["prompt"]
-        tokens = ask("/tokenize", messages=AGAIN, add_special_tokens=special)[1]["tokens"]
+        tokens = ask("/tokenize", messages=CHAT, add_special_tokens=special)[1]["tokens"]
         assert tokens == tokenizer(text, add_special_tokens=special)["input_ids"]
     assert ask("/tokenize", prompt=3)[1]["error"]["param"] == "prompt"
-    assert ask("/tokenize", messages=AGAIN, tools=[{}])[1]["error"]["param"] == "tools"
+    assert ask("/tokenize", messages=CHAT, tools=[{}])[1]["error"]["param"] == "tools"
     assert ask("/tokenize", tokens=ids)[1]["error"]["param"] == "tokens"
     assert ask("/detokenize", prompt="one two")[1]["error"]["param"] == "prompt"
     assert ask("/detokenize")[1]["error"]["param"] == "tokens"
     for number in (10**9, 2**70, -1):
         assert ask("/detokenize", tokens=[number])[1]["error"]["param"] == "tokens"
     assert ask("/tokenize", prompt="a" * (1 << 20))[0] == 413
-    reserved = ask("/tokenize", messages=AGAIN, chat_template_kwargs={"messages": 1})
+    reserved = ask("/tokenize", messages=CHAT, chat_template_kwargs={"messages": 1})
     assert reserved[1]["error"]["param"] == "chat_template_kwargs"
     assert json.loads(server.request("GET", "/version")[2]).keys() == {"version"}
 
 
-def test_alternatives_of_each_token(server: Server) -> None:
+def test_top_logprobs(server: Server) -> None:
     create = server.client().chat.completions.create
-    body: dict[str, Any] = {"model": "tiny", "messages": AGAIN, "max_tokens": 6, "logprobs": True}
+    body: dict[str, Any] = {"model": "tiny", "messages": CHAT, "max_tokens": 6, "logprobs": True}
     for token in create(**body, top_logprobs=3).choices[0].logprobs.content:
         likely = [other.logprob for other in token.top_logprobs]
         assert len(likely) == 3
@@ -109,7 +169,7 @@ def test_alternatives_of_each_token(server: Server) -> None:
     assert create(**body).choices[0].logprobs.content[0].top_logprobs == []
 
 
-def test_metrics_say_whose_speed_is_emulated_and_how_many_steps_overran() -> None:
+def test_emulation_metrics() -> None:
     told = {"machine": "a stated one", "model": "m", "method": "eagle", "scale": 25.0, "steps": 7, "overruns": 2}
     for emulation in (told, None):
         metrics = Metrics("model", "EagleSpecDec")
