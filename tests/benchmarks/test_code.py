@@ -137,7 +137,7 @@ def test_pass_at_1(caplog: pytest.LogCaptureFixture) -> None:
     assert scores(results, [GOLD] * 3) == [100.0, 0.0, 100.0]
     assert scorer("code")(["nothing", BODY], results[0].row["gold"]) == 100.0
     (record,) = caplog.records
-    assert "programs written by a model run on this machine" in record.getMessage()
+    assert "programs that a model wrote run on this machine" in record.getMessage()
 
 
 def test_the_time_that_a_program_may_take(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def test_no_key(stub: JudgeStub, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("hyperparameters", "key", "message"),
     [
-        ({"judge_base_url": "http://localhost/v1"}, "judge_base_url", "without judge_model"),
+        ({"judge_base_url": "http://localhost/v1"}, "judge_base_url", "but no judge_model"),
         ({"judge_model": 4}, "judge_model", "must be a text"),
         ({"judge_model": "m", "judge_concurrency": 0}, "judge_concurrency", "whole number from 1"),
         ({"judge_model": "m", "judge_prompts": "nowhere.jsonl"}, "judge_prompts", "no file nowhere.jsonl"),

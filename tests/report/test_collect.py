@@ -180,7 +180,7 @@ def test_missing_files_are_noted_and_the_row_remains(bench: Bench, folder: Path)
 def test_a_missing_data_file_is_noted(bench: Bench) -> None:
     bench.data.unlink()
     document = collect(bench.folder)
-    assert any("questions.jsonl is not there" in note for note in document["notes"])
+    assert any("questions.jsonl is not found" in note for note in document["notes"])
     case = document["cases"][0]
     assert case["figures"]["Accuracy"] == 50.0, "the leaderboard knows"
     assert all("turns" not in query for query in document["queries"])

@@ -190,7 +190,7 @@ class _Panel:
         except UserError as error:
             if missing.keys() - found.keys():
                 raise
-            log.warning("%d judgments without a rating could not be asked for anew: %s", len(missing), _as_judge(error))
+            log.warning("%d judgments without a rating could not be repeated: %s", len(missing), _as_judge(error))
             return found
         finally:
             self._llm.close()

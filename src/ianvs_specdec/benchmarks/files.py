@@ -21,6 +21,9 @@ from ianvs_specdec.records.identity import write_atomically
 File = Path | zipfile.Path
 """A file on disk, or one in a zip archive."""
 
+PARQUET_BATCH = 1024
+"""Rows of a Parquet file in memory at a time."""
+
 Row = dict[str, Any]
 Parsed = TypeVar("Parsed")
 
@@ -133,11 +136,12 @@ def _parquet(path: File) -> Iterator[tuple[str, Row]]:
     number = 0
     try:
         with path.open("rb") as file:
-            for batch in parquet.ParquetFile(file).iter_batches():
+            for batch in parquet.ParquetFile(file).iter_batches(PARQUET_BATCH):
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{path}: row {number}", row
-    except (ArrowException, OSError) as error:
+    # A file in an archive raises what the archive's compression raises.
+    except (ArrowException, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path}: cannot be read after row {number}: {error}") from error
 
 

@@ -2,7 +2,7 @@
 
 It is the SQLite file ``<workspace>/<job>/journal.sqlite`` (see ``database``), shared by both models, all test cases,
 and the processes and threads of a run. One run at a time sends requests: it claims the job's folder first
-(``common.storage.claim``).
+(``common.storage.folder_lock``).
 """
 
 from __future__ import annotations

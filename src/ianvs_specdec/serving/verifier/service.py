@@ -139,6 +139,7 @@ class Service:
                 outbox.close(pb.Down(error=error.to_message()))
         except Exception as error:
             log.error("a stream failed", exc_info=error)
+            self._counts.refused(pb.FAILED)
             failed = StreamError(pb.FAILED, "this verifier failed; its log says why")
             outbox.close(pb.Down(error=failed.to_message()))
         finally:

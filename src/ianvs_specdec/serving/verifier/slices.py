@@ -28,7 +28,7 @@ from ianvs_specdec.net.split.wire import (
     row_bytes,
     unpack_states,
 )
-from ianvs_specdec.serving.verifier.session import Metrics, Outbox, Stream, StreamError
+from ianvs_specdec.serving.verifier.session import SESSION_FAILED, Metrics, Outbox, Stream, StreamError
 from ianvs_specdec.targets.native.layer_range import LayerRange, Rows
 from ianvs_specdec.targets.native.target import PROMPT_ROWS, NativeTarget
 
@@ -128,10 +128,10 @@ class Slices:
     def _compute(self) -> None:
         """Compute waiting messages in one step. If it fails, each is computed alone."""
         works = [work for work in self._next() if work.session.prepare(work)]
-        if error := self._step(works):
+        if not self._step(works):
             for work in works:
-                if own := error if len(works) == 1 else self._step([work]):
-                    work.session.fail(own)
+                if len(works) == 1 or not self._step([work]):
+                    work.session.fail(StreamError(pb.FAILED, SESSION_FAILED))
         for work in works:
             work.session.done()
 
@@ -152,19 +152,20 @@ class Slices:
             self._waiting = [work for work in self._waiting if work not in works]
         return works
 
-    def _step(self, works: Sequence[_Work]) -> Exception | None:
-        """Compute ``works``. Returns the error if it fails; then no state has changed."""
+    def _step(self, works: Sequence[_Work]) -> bool:
+        """Compute ``works``. Returns False if it fails; then no state has changed."""
         rows = [rows for work in works for _, rows in work.parts]
         try:
             states = torch.cat([work.states for work in works]) if rows else torch.empty(0)
             logits = works[0].session.layers.step(rows, states) if rows else states
         except Exception as error:
-            return error
+            log.error("a step of slices failed", exc_info=error)
+            return False
         for work in works:
             wanted = sum(rows.wanted for _, rows in work.parts)
             work.session.computed(work, logits[:wanted])
             logits = logits[wanted:]
-        return None
+        return True
 
 
 class SliceSession(Stream):

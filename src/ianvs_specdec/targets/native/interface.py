@@ -9,7 +9,7 @@ from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_voi
 
 import torch
 
-VERSION = 3
+VERSION = 4
 
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 QUANTIZED = {"int8": 3, "int4": 4}

@@ -157,12 +157,12 @@ def recover(reopen: Callable[[], object], connection: Connection, patience: floa
     Raises ``StreamBroken`` after ``patience`` seconds.
     """
     began = time.monotonic()
-    while (lost := time.monotonic() - began) <= patience:
+    while time.monotonic() - began <= patience:
         try:
             reopen()
             return time.monotonic() - began
         except StreamBroken as broken:
             reason = str(broken)
-        time.sleep(min(max(MIN_PAUSE, PAUSE_SHARE * lost), MAX_PAUSE))
+        time.sleep(min(max(MIN_PAUSE, PAUSE_SHARE * (time.monotonic() - began)), MAX_PAUSE))
         connection.renew()
     raise StreamBroken(reason)

@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 /* Increased with every change of this file. Structs carry it, so that an outdated layout is refused. */
-#define SPECDEC_VERSION 3
+#define SPECDEC_VERSION 4
 
 enum {
   SPECDEC_OK = 0,
