@@ -89,7 +89,20 @@ def test_held_out_queries_are_those_of_training(tmp_path: Path, by: str) -> None
     assert values(document, "R") == values(alone, "R")
 
 
-@NO_PLOT
+@pytest.mark.parametrize("case", ["pool", "no threshold"])
+def test_plots_of_pools_and_of_unbounded_scores(tmp_path: Path, case: str) -> None:
+    pytest.importorskip("matplotlib")
+    if case == "pool":
+        path = outcomes(tmp_path, [f"{line},1" for line in lines()], "query,a_correct,b_correct,c_correct")
+        prices = ("--models", "a=1", "b=2", "c=9")
+        run("--outcomes", path, *prices, "--router", trained(tmp_path / "r"), "RandomRouter", out=tmp_path / "out")
+    else:
+        scores = file(tmp_path, "router,row,score\n" + "".join(f"R,{i},{i - 30}\n" for i in range(60)), "scores.csv")
+        document = run("--outcomes", outcomes(tmp_path), "--scores", scores, out=tmp_path / "out")
+        assert "share" not in values(document, "R")
+    assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_equal_outcomes_leave_cells_empty_with_a_note(tmp_path: Path, capsys: Any) -> None:
     rows = [f"Which river {i}?,{i % 2},{i % 2}" for i in range(30)]
     router = trained(tmp_path / "r")
@@ -101,6 +114,8 @@ def test_equal_outcomes_leave_cells_empty_with_a_note(tmp_path: Path, capsys: An
     (row,) = [row for row in csv.DictReader(written) if row["router"] == "r"]
     assert row["apgr"] == row["auroc_low"] == ""
     assert row["quality"] == "50.0"
+    if importlib.util.find_spec("matplotlib"):
+        assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 @NO_PLOT

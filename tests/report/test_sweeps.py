@@ -71,6 +71,19 @@ def test_an_invalid_sweep_is_a_note_or_an_error(tmp_path: Path, text: str) -> No
         sweeps({}, [tmp_path], notes)
 
 
+def test_an_invalid_sweep_in_the_command(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    path = bench.folder / "sweep.json"
+    path.write_text('[{"policy": "p", "rate": "fast"}]')
+    document = collect(bench.folder)
+    assert document["load"] == []
+    assert any(str(path) in note and "is no sweep" in note for note in document["notes"])
+    assert main(["report", str(bench.folder), "--load", str(bench.folder), "--out", "page.html"]) == 2
+    error = capsys.readouterr().err
+    assert "is no sweep, as `specdec load` writes it" in error
+    assert error.count("\n") == 1
+    assert not Path("page.html").exists()
+
+
 @pytest.mark.slow
 def test_the_page_draws_a_line_for_each_policy(
     bench: Bench, document: dict[str, Any], browse: Callable[..., str]

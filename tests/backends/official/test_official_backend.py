@@ -138,8 +138,13 @@ def test_an_early_end_is_an_error(stand_in: Callable[..., PublishedLLM], monkeyp
 
 
 def test_errors_of_the_package_are_one_line(stand_in: Callable[..., PublishedLLM], tmp_path: Path) -> None:
+    llm = stand_in(behaviour="fail")
     with pytest.raises(AnswerError, match=r"eagle-llm did not answer the request: no luck with this one$"):
-        ask(stand_in(behaviour="fail"))
+        ask(llm)
+    assert ask(llm, max_tokens=8).token_ids == IDS[:8], "no answers after a failed request"
+    with pytest.raises(UserError, match="the lade process was killed by signal 9") as error:
+        ask(stand_in("lade", "die"))
+    assert "\n" not in str(error.value)
     with pytest.raises(UserError, match=r"lade cannot load the model: weights are missing: model\.norm\.weight"):
         stand_in("lade", "no").load()
     left = [path.suffix for path in (tmp_path / "tmp").iterdir()]
