@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 pytest.importorskip("grpc", reason="needs the extra split: pip install 'ianvs-specdec[split]'")
 
 from ianvs_specdec.backends import backend
+from ianvs_specdec.backends.child import ServerProcess
 from ianvs_specdec.backends.split import verifier as verifier_module
 from ianvs_specdec.common.errors import AnswerError, UserError
 from ianvs_specdec.common.types import Completion, Sampling
@@ -89,7 +91,7 @@ def ids(answers: list[Completion]) -> list[list[int]]:
     return [answer.token_ids for answer in answers]
 
 
-@pytest.mark.parametrize(("cut", "edge"), [(1, None), (1, LOOKUP), (2, LOOKUP), (3, None)])
+@pytest.mark.parametrize(("cut", "edge"), [(1, None), (1, LOOKUP), (2, LOOKUP), (3, None), (3, LOOKUP)])
 def test_every_cut_is_lossless(
     cut: int, edge: dict[str, Any] | None, folder: Path, verifier: Verifier, whole: Any
 ) -> None:
@@ -148,6 +150,26 @@ def test_texts_are_continued_and_checked_like_chats(folder: Path, verifier: Veri
         assert answer.token_ids == whole.generate("ab ab ab", GREEDY).token_ids
         with pytest.raises(UserError, match="min_tokens"):
             llm.generate("ab ab ab", Sampling(max_tokens=8, min_tokens=4))
+
+
+def test_link_options_reach_a_process_that_close_ends(
+    folder: Path, verifier: Verifier, whole: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifier_module, "ServerProcess", ServerProcess)
+    few = Sampling(max_tokens=4, ignore_eos=True)
+    with sliced(folder, verifier, link={"delay": "100ms", "on_outage": "cut"}) as llm:
+        llm.load()
+        (link,) = llm.processes
+        os.kill(link, 0)
+        started = time.monotonic()
+        answer = llm.generate(CHATS[0], few)
+        # Each round waits for one trip up and one down.
+        assert time.monotonic() - started > 0.2 * answer.trace.split.rounds
+        assert answer.trace.split.rounds >= 3
+        assert min(answer.trace.bytes_up, answer.trace.bytes_down) > 0
+        assert answer.token_ids == whole.generate(CHATS[0], few).token_ids
+    with pytest.raises(ProcessLookupError):
+        os.kill(link, 0)
 
 
 def test_an_unreachable_verifier_fails_the_answer_in_time(folder: Path) -> None:

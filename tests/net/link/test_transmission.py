@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from ianvs_specdec.net.link import Path
-from ianvs_specdec.net.link.path import Schedule
+from ianvs_specdec.net.link.path import NO_OUTAGES, Schedule
 from ianvs_specdec.net.link.record import Direction
 from ianvs_specdec.net.link.transmission import HEADERS, SEGMENT, Channel, Line, Outages
 
@@ -111,6 +111,19 @@ def test_periodic_outages() -> None:
     ]
     assert outages.next_after(100) == 108
     assert outages.next_after(108) == 118
+
+
+def test_outage_after_a_time_comes_once() -> None:
+    outages = Outages(Schedule(2, after=5), 0, start=100)
+    assert [outages.end_of(moment) for moment in (104, 106, 108, 1e6)] == [None, 107, None, None]
+    assert (outages.next_after(0), outages.next_after(105)) == (105, None)
+
+
+def test_without_a_schedule_only_added_outages_come() -> None:
+    outages = Outages(NO_OUTAGES, 0, start=0)
+    assert (outages.end_of(5), outages.next_after(0)) == (None, None)
+    outages.add(5, 1)
+    assert outages.end_of(5.5) == 6
 
 
 def test_random_outages() -> None:
