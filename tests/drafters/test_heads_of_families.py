@@ -23,7 +23,7 @@ from tests.support.slow_cases import slow_unless
 
 FAMILIES = ("smollm3", "phi3-longrope", "granite", "olmo2", "gemma2", "gemma3", "qwen3", "mixtral", "qwen3-moe")
 WEIGHTS = ("float32", "bfloat16", "int8", "int4")
-FAST = {("granite", "float32"), ("gemma3", "int8"), ("qwen3-moe", "int4")}
+FAST = {("granite", "float32"), ("phi3-longrope", "bfloat16"), ("gemma3", "int8"), ("qwen3-moe", "int4")}
 RNG = random.Random(1)
 PROMPTS = [[RNG.randrange(3, VOCABULARY) for _ in range(1 + 3 * number % 20)] for number in range(16)]
 AT_ONCE = (("full", 1), ("full", 3), ("goodput", 16))
