@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from tabulate import tabulate
 
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.atomic import write_atomically
 from ianvs_specdec.common.storage.cells import csv_text
-from ianvs_specdec.records.identity import machine, write_atomically
+from ianvs_specdec.records.identity import machine
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "cloud-edge-speculative-decoding"
 SETS = tuple(EXAMPLE / "dataset" / name / "test.jsonl" for name in ("knowledge", "open-ended"))

@@ -3,8 +3,8 @@
 Both sides write one JSON object per line. The first line in is ``{"engine": {arguments}}``, the first line out
 ``{"ready": {facts}}`` or ``{"failed": text}``. A request ``{"id": n, "prompt": [ids], "sampling": {arguments}}`` is
 answered by lines ``{"id": n, ..., "finish": null or a reason}``, of which only the last has a reason, or by
-``{"id": n, "error": text}``. ``{"abort": n}`` ends a request, end of input the worker. With ``--probe`` a worker writes
-one line about its packages and exits.
+``{"id": n, "error": text}``. ``{"abort": n}`` ends a request; the end of its input ends the worker. With ``--probe`` a
+worker writes one line about its packages and exits.
 """
 
 from __future__ import annotations

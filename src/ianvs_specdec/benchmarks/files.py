@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from ianvs_specdec.common.errors import UserError, optional_import
-from ianvs_specdec.records.identity import write_atomically
+from ianvs_specdec.common.storage.atomic import write_atomically
 
 File = Path | zipfile.Path
 """A file on disk, or one in a zip archive."""

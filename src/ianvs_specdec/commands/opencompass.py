@@ -20,8 +20,8 @@ from typing import Any
 from ianvs_specdec.benchmarks import cmmlu, gsm8k, humaneval, mmlu
 from ianvs_specdec.benchmarks.scorers import references_of
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.atomic import write_atomically
 from ianvs_specdec.common.types import Query, messages_of
-from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.workspace.cases import Case, Dataset, Workspace, read_workspace
 
 ROLES = {"system": "SYSTEM", "user": "HUMAN", "assistant": "BOT"}

@@ -11,8 +11,8 @@ from typing import Any
 from ianvs_specdec.commands.arguments import check_out, writing
 from ianvs_specdec.commands.hyperparameters import read_hyperparameters
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.atomic import write_atomically
 from ianvs_specdec.plugin.settings import ModelSettings
-from ianvs_specdec.records.identity import write_atomically
 
 SECONDS = 60.0
 MOST_SECONDS = 3600.0

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
         if not path.parent.is_dir():
             raise UserError(f"cannot write {path}: the folder {path.parent} does not exist")
 
-    from ianvs_specdec.records.identity import write_atomically
+    from ianvs_specdec.common.storage.atomic import write_atomically
     from ianvs_specdec.report.collect import collect, to_csv
     from ianvs_specdec.report.page import to_html, to_json
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from ianvs_specdec.benchmarks import routellm
 from ianvs_specdec.commands.arguments import check_out, writing
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.atomic import write_atomically
 from ianvs_specdec.common.storage.cells import csv_text
-from ianvs_specdec.records.identity import write_atomically
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,9 +11,9 @@ from ianvs_specdec import lengths
 from ianvs_specdec.commands.arguments import check_out, writing
 from ianvs_specdec.commands.hyperparameters import add_settings, read_hyperparameters, settings_of
 from ianvs_specdec.common.errors import UserError, unknown
+from ianvs_specdec.common.storage.atomic import write_atomically
 from ianvs_specdec.load.arrivals import Arrival, scaled
 from ianvs_specdec.load.plan import SIMULATED_PATTERNS, SimulationPlan
-from ianvs_specdec.records.identity import write_atomically
 
 if TYPE_CHECKING:
     from ianvs_specdec.engine.costs import CostTable

@@ -85,15 +85,15 @@ def _proposed(requests: list[tuple[Request, int]]) -> Sequence[TokenTree | Excep
 
 DRAFTING = frozenset(("schedule", "draft", "observe"))
 VERIFYING = frozenset(("compute", "accept", "commit"))
-"""Phases of ``Engine.step`` that count as ``draft_seconds`` and ``verify_seconds`` of ``FinishedStep``. The time of the
-other timed phases, in which a length policy runs, is left out: planning for many steps would be charged to one of them.
-Untimed work, such as emitting tokens, is in ``other_seconds``."""
+"""Phases of ``Engine._step`` that count as ``draft_seconds`` and ``verify_seconds`` of ``FinishedStep``. The time of
+the other timed phases, in which a length policy runs, is left out: planning for many steps would be charged to one of
+them. Untimed work, such as emitting tokens, is in ``other_seconds``."""
 
 Phase = Callable[[Any, Batch], None]
 
 
 def timed(phase: Phase) -> Phase:
-    """Decorator of a phase of ``Engine.step``: reports its duration to the engine's ``timer``, under its name."""
+    """Decorator of a phase of ``Engine._step``: reports its duration to the engine's ``timer``, under its name."""
     name = phase.__name__.strip("_")
 
     @functools.wraps(phase)

@@ -40,7 +40,7 @@ LARGEST_FILE = 4 << 20
 
 def _growing(knots: tuple[int, ...]) -> tuple[int, ...]:
     if any(one >= other for one, other in pairwise(knots)):
-        raise ValueError("must grow from each number to the next")
+        raise ValueError("must be strictly increasing")
     return knots
 
 

@@ -26,7 +26,8 @@ they are streamed first."""
 def decode(
     target: Target, drafter: Drafter, length: Length, prompt_ids: Sequence[int], sampling: Sampling, **options: Any
 ) -> Decoded:
-    """Continue ``prompt_ids`` losslessly: the output does not depend on the drafter.
+    """Continue ``prompt_ids``. Greedy and coupled output does not depend on the drafter; with ``rejection`` its
+    distribution does not.
 
     ``options`` are those of ``Request``. Raises ``ContextWindowError`` if the prompt fills the context window.
     """
@@ -41,7 +42,7 @@ class Engine:
     """Continuous batching: each step of the target serves all running requests.
 
     Requests are admitted in order of arrival when memory suffices for their longest possible output, and leave at the
-    first step after their end. A step computes at most ``prompt_rows`` prompt tokens, of requests in turn, which bounds
+    end of their last step. A step computes at most ``prompt_rows`` prompt tokens, of requests in turn, which bounds
     the delay by long prompts. An error ends its own request only.
 
     ``length`` sets the draft budgets. ``memory`` limits the bytes of all sequences and drafter states; None = no limit.
@@ -63,7 +64,7 @@ class Engine:
         self._done = EngineCounters()
 
     def add(self, request: Request) -> None:
-        """Queue ``request``."""
+        """Queue ``request``. In an idle engine, warm the target up for it first."""
         if not self.busy:
             # In a running batch the shapes are those of the other requests.
             guarded(request, request.warm_up)

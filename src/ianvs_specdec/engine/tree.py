@@ -20,8 +20,8 @@ class TokenTree:
     parent of node ``i``, -1 for the root. A chain is a tree without branches.
 
     ``probabilities[i]`` is the distribution ``[vocabulary]`` from which the children of node ``i`` were drawn, in node
-    order and without replacement; lossless sampling needs it. Children of other nodes were chosen deterministically
-    (point masses).
+    order and without replacement; lossless sampling needs it. Children of nodes without it were chosen
+    deterministically (point masses).
 
     ``scouts`` are nodes that are computed for the drafter only and never accepted; their children must be scouts.
     ``notes`` is written to the trace of the step (JSON).

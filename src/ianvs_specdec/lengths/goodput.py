@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 PRICES = np.array([0.0, 0.1, 0.25, 0.4, 0.6, 0.8])
 """Accepted tokens that a drafted one must bring: the cost of a row over the value of a token."""
 WARM_UP, COLD = 6 * (0,) + 8 * (2,), frozenset({1, 2, 7, 8, 9, 10})
-"""Budgets of the first steps: times are learned first, then acceptance. Steps of them in which a process is still
-slow."""
+"""Budgets of the first steps: first none, to learn times, then drafts, to learn acceptance; and the numbers of those
+steps whose times are ignored because a process is slow at first."""
 PLAN_STEPS, PLAN_SECONDS = 8, 0.05
 """Lifetime of a plan, the longer of both: planning takes half a millisecond, one percent of it."""
 TABLE_STEPS = 32
@@ -170,7 +170,8 @@ class Goodput:
         stride = 1 if self._probing else max(round(len(requests) * SHARE_LESSON / (LEARNING * seconds)), 1)
         for request in requests[self._now % stride :: stride]:
             self._learn_acceptance(request)
-        if self._now not in COLD if self._now <= len(WARM_UP) else self._trial or self._for_lessons > 0:
+        timed = self._now not in COLD if self._now <= len(WARM_UP) else self._trial or self._for_lessons > 0
+        if timed:
             self._for_lessons -= STEP_LESSON
             self._costs.learn(finished)
 

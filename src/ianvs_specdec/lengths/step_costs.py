@@ -3,13 +3,15 @@
 Times are linear in the work, with bends: rows are free while the weights are read, and cost from some number on (the
 roofline). So there are two linear models::
 
-    step  = speed * (a + b requests + c context + d rows + e any prompt + f prompts + sum of g_k max(rows - knot_k, 0))
-    draft = speed * (a any + b depth + c requests + d drafting requests + e nodes + f behind)
+    step  = a + b requests + c context + d rows + e any prompt + f prompts + sum of g_k max(rows - knot_k, 0)
+    draft = a any + b depth + c requests + d drafting requests + e nodes + f unread
+
+Both are multiplied by ``slowdown``, the load of the machine, which changes quickly and for all sizes alike. It follows
+the median of the last three ratios of measured to predicted time.
 
 The weights are learned by recursive least squares in Bayesian form (West and Harrison, "Bayesian Forecasting and
 Dynamic Models"): a normal distribution that predicts the time of any step and its uncertainty. Information decays, so
-that changes are followed. ``speed`` is the load of the machine, which changes quickly and for all sizes alike: the
-median of the last three ratios of measured to predicted time.
+that changes are followed.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ DRAFT_PRIOR = (0.03, 0.1), (0.03, 0.1), (0.0, 0.05), (0.01, 0.05), (0.01, 0.05),
 level takes a thirtieth. The deviations are about as large as the means."""
 FORGOTTEN = 1 / 3000
 """Share of information lost per step: a size that occurs once in hundreds of steps stays known."""
-LATE = 0.4
-"""Logarithm: a step that took half as long again is ignored unless the next one was slow, too. Single steps are slow
-when another program runs."""
+OUTLIER = 0.4
+"""Logarithm: a step that took half as long again is ignored unless the previous one was slow, too. Single steps are
+slow when another program runs."""
 CHANGED, UNLEARNED = 0.2, 0.2
-"""A change of ``speed`` by so much (logarithm), more than noise, loses this share of the information: prices may have
-changed."""
+"""A change of ``slowdown`` by this amount (logarithm), more than noise, loses this share of the information: prices may
+have changed."""
 SHORTEST = 0.05
 """Minimum prediction for a step or draft, relative to the first step."""
 
@@ -61,8 +63,8 @@ class Work(NamedTuple):
 class LinearModel:
     def __init__(self, prior: list[tuple[float, float]]) -> None:
         means, spreads = zip(*prior, strict=True)
-        self._weights, self._unknown = np.array(means), np.diag(np.square(spreads))
-        self._covariance = self._unknown.copy()
+        self._weights, self._prior = np.array(means), np.diag(np.square(spreads))
+        self._covariance = self._prior.copy()
 
     def mean(self, features: Floats) -> Any:
         return features @ self._weights
@@ -71,7 +73,8 @@ class LinearModel:
         return ((features @ self._covariance) * features).sum(-1)
 
     def learn(self, features: Floats, value: float, noise: float) -> None:
-        """``noise`` is the standard deviation of values. Deviations are clipped at three of them."""
+        """``noise`` is the standard deviation of values. Deviations from
+        the prediction are clipped at three standard deviations."""
         covariance = self._covariance @ features
         variance = float(features @ covariance) + noise**2
         limit = 3 * math.sqrt(variance)
@@ -80,7 +83,7 @@ class LinearModel:
         self.forget(FORGOTTEN)
 
     def forget(self, share: float) -> None:
-        self._covariance += share * (self._unknown - self._covariance)
+        self._covariance += share * (self._prior - self._covariance)
 
 
 class StepCosts:
@@ -88,8 +91,8 @@ class StepCosts:
 
     def __init__(self) -> None:
         self._unit, self._size, self._context = 0.0, 1, 1
-        self._speed, self._speeds = 0.0, deque([0.0] * 3, maxlen=3)
-        self._noise, self._late = 0.1, 0.0
+        self._slowdown, self._slowdowns = 0.0, deque([0.0] * 3, maxlen=3)
+        self._noise, self._residual = 0.1, 0.0
         self.changed = False
 
     def _begin(self, first: FinishedStep) -> None:
@@ -101,13 +104,13 @@ class StepCosts:
     def seconds(self, work: Work) -> Floats:
         step = np.maximum(self._step.mean(self._step_features(work)), SHORTEST)
         draft = np.maximum(self._draft.mean(self._draft_features(work)), 0.0)
-        return self._unit * math.exp(self._speed) * (step + draft)
+        return self._unit * math.exp(self._slowdown) * (step + draft)
 
     def uncertainty(self, work: Work, place: int) -> Floats:
         """Standard deviation of the difference in time between each step and the one at ``place``."""
         step, draft = self._step_features(work), self._draft_features(work)
         variance = self._step.variance(step - step[place]) + self._draft.variance(draft - draft[place])
-        return self._unit * math.exp(self._speed) * np.sqrt(variance)
+        return self._unit * math.exp(self._slowdown) * np.sqrt(variance)
 
     def learn(self, finished: FinishedStep) -> None:
         if not self._unit:
@@ -121,23 +124,23 @@ class StepCosts:
         work = Work(size, finished.rows, finished.context, finished.prompt_rows, len(drafted), nodes, depth, behind)
         step, draft = self._step_features(work), self._draft_features(work)
         measured = max(finished.verify_seconds + finished.other_seconds, 1e-9) / self._unit
-        expected, speed = max(float(self._step.mean(step)), SHORTEST), math.exp(self._speed)
-        before, self._late = self._late, math.log(measured / expected) - self._speed
-        self._noise += 0.05 * (min(abs(self._late), 0.5) - self._noise)
-        if abs(self._late) <= LATE or self._late * before >= LATE**2:
+        expected, slowdown = max(float(self._step.mean(step)), SHORTEST), math.exp(self._slowdown)
+        before, self._residual = self._residual, math.log(measured / expected) - self._slowdown
+        self._noise += 0.05 * (min(abs(self._residual), 0.5) - self._noise)
+        if abs(self._residual) <= OUTLIER or self._residual * before >= OUTLIER**2:
             noise = min(max(self._noise, 0.03), 0.3)
-            self._step.learn(step, measured / speed, noise * expected)
+            self._step.learn(step, measured / slowdown, noise * expected)
             drafting = max(float(self._draft.mean(draft)), SHORTEST)
-            self._draft.learn(draft, finished.draft_seconds / self._unit / speed, noise * drafting)
+            self._draft.learn(draft, finished.draft_seconds / self._unit / slowdown, noise * drafting)
             expected = max(float(self._step.mean(step)), SHORTEST)
         self._adapt(math.log(measured / expected))
 
-    def _adapt(self, late: float) -> None:
-        """Assign to ``speed`` what sizes do not explain."""
-        self._speeds.append(late)
-        moved = sorted(self._speeds)[1] - self._speed
-        # A constant speed is gradually assigned to the sizes.
-        self._speed += 0.5 * moved - 0.01 * self._speed
+    def _adapt(self, residual: float) -> None:
+        """Assign to ``slowdown`` what sizes do not explain."""
+        self._slowdowns.append(residual)
+        moved = sorted(self._slowdowns)[1] - self._slowdown
+        # A constant slowdown is gradually assigned to the sizes.
+        self._slowdown += 0.5 * moved - 0.01 * self._slowdown
         if abs(moved) > CHANGED:
             self.changed = True
             self._step.forget(UNLEARNED)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.atomic import write_atomically
 from ianvs_specdec.common.storage.folder_lock import lock_folder
 from ianvs_specdec.load import rounds
 from ianvs_specdec.load.arrivals import arrivals_text, rate_label, read_chats, read_trace
@@ -21,7 +22,6 @@ from ianvs_specdec.load.plan import SweepPlan
 from ianvs_specdec.load.results import Measurement, result
 from ianvs_specdec.load.rounds import RoundKey
 from ianvs_specdec.load.servers import Server, ServerDied, start_server
-from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.records.run import current_run
 
 OPTIONS, SWEEP, TABLE, FIGURE = "load.json", "sweep.json", "sweep.csv", "load.png"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-PREFILL = "edge_read"
+PREFILL = "edge_prefill"
 """Key in the row: the response of an edge that only computed the prompt."""
 
 ModelCheck = Callable[[str, str], None]

@@ -80,7 +80,8 @@ class Found(NamedTuple):
 class EarlyExit:
     """Decides whether the answer to a query stops after ``tokens`` tokens.
 
-    ``decide`` gets the answer of that length, unless the whole answer is not longer. ``stopped``: its decision.
+    ``decide`` gets the first ``tokens`` tokens; it is not called for answers that are not longer. ``stopped``: its
+    decision.
     """
 
     def __init__(self, tokens: int, decide: Callable[[Completion], bool]) -> None:

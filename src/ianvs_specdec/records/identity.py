@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage.atomic import replacing
+from ianvs_specdec.common.storage.atomic import write_atomically
 
 BLOCK = 1 << 20
 SHA_DIGITS = 64
@@ -37,12 +37,6 @@ def digest(value: Any) -> str:
         # Rows may contain half of a surrogate pair, which is not valid UTF-8.
         encoded = json.dumps(value, sort_keys=True).encode()
     return hashlib.sha256(encoded).hexdigest()
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file atomically."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(text.encode("utf-8"))
 
 
 class FileDigests:

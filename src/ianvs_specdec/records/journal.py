@@ -1,4 +1,4 @@
-"""The journal: all answers of a job, so that no answer is lost or generated twice.
+"""The journal: all answers of a job, so that no answer is lost when a process ends, or generated twice.
 
 It is the SQLite file ``<workspace>/<job>/journal.sqlite`` (see ``database``), shared by both models, all test cases,
 and the processes and threads of a run. One run at a time sends requests: it claims the job's folder first

@@ -52,7 +52,7 @@ class Job:
         """Seconds in the queue."""
         self.tokens = 0
         self.finished = False
-        """Read by the decoding thread, which stops."""
+        """The decoding thread reads this, and stops when it is True."""
         self.inbox = asyncio.Queue[tuple[int, Event]]()
 
     def emit(self, event: Event) -> None:
@@ -153,7 +153,8 @@ class _LoopCalls:
 
 
 class Engine:
-    """``queue``: maximum waiting requests; ``concurrency``: requests in progress, 1 if the back end is not concurrent.
+    """Queues requests for ``llm``. ``queue``: maximum waiting requests; ``concurrency``: requests in progress, 1 if the
+    back end is not concurrent.
 
     The model must be loaded. All methods are called on the event loop.
     """

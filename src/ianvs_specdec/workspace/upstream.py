@@ -21,7 +21,8 @@ from typing import Any
 import yaml
 
 from ianvs_specdec.benchmarks.scorers import CHOICES
-from ianvs_specdec.records.identity import digest, write_atomically
+from ianvs_specdec.common.storage.atomic import write_atomically
+from ianvs_specdec.records.identity import digest
 from ianvs_specdec.records.response import Response
 
 log = logging.getLogger(__name__)

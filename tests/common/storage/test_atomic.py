@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ianvs_specdec.common.storage.atomic import replacing, temporary_folder
-from ianvs_specdec.records.identity import write_atomically
+from ianvs_specdec.common.storage.atomic import replacing, temporary_folder, write_atomically
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from ianvs_specdec.common.storage.atomic import replacing, temporary_folder
+from ianvs_specdec.common.storage.atomic import replacing, temporary_folder, write_atomically
 path = Path(sys.argv[1])
 with replacing(path) as file, temporary_folder(path) as folder:
     file.write_text("half")

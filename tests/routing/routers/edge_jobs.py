@@ -27,5 +27,5 @@ def run(model: Path, router: Any, rows: list[dict[str, Any]] = ROWS, **edge: Any
     finally:
         edge_model.cleanup()
         cloud.cleanup()
-    assert not any("edge_read" in row for row in rows)
+    assert not any("edge_prefill" in row for row in rows)
     return found

@@ -37,6 +37,12 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file by ``text`` in UTF-8. Raises OSError."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8"))
+
+
 @contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
     """A temporary folder in the parent of ``path``; deleted at the end unless it has been renamed. Raises OSError."""

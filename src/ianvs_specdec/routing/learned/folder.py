@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.common.storage.atomic import replace_folder, temporary_folder
+from ianvs_specdec.common.storage.atomic import replace_folder, temporary_folder, write_atomically
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.models.json_files import read_object
-from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.routing.learned.classifier import Classifier, classifier
 from ianvs_specdec.routing.learned.logistic import Calibration
 from ianvs_specdec.routing.outcomes.recorded import Floats

@@ -23,9 +23,9 @@ from pydantic import Field
 
 from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.settings import Settings, described_as
+from ianvs_specdec.common.storage.atomic import write_atomically
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.models.json_files import read_object
-from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.routing.learned import logistic
 from ianvs_specdec.routing.learned.classifier import Classifier
 from ianvs_specdec.routing.learned.folder import read_arrays

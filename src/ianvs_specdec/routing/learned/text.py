@@ -26,9 +26,9 @@ from sklearn.preprocessing import normalize
 
 from ianvs_specdec.common.errors import UserError, optional_import
 from ianvs_specdec.common.settings import Settings, Text
+from ianvs_specdec.common.storage.atomic import write_atomically
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.models.json_files import read_object
-from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.routing.learned.classifier import Classifier
 from ianvs_specdec.routing.learned.folder import read_arrays
 from ianvs_specdec.routing.learned.logistic import sigmoid

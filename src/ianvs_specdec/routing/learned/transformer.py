@@ -24,10 +24,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.settings import Count, Settings, Text
+from ianvs_specdec.common.storage.atomic import write_atomically
 from ianvs_specdec.common.types import Query
 from ianvs_specdec.models.json_files import read_object
 from ianvs_specdec.models.loading import check_device
-from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.routing.learned.classifier import Classifier
 from ianvs_specdec.routing.learned.transformer_model import (
     QueryTokens,

@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.atomic import write_atomically
 from ianvs_specdec.models.json_files import read_object
-from ianvs_specdec.records.identity import write_atomically
 from ianvs_specdec.routing.learned import logistic
 from ianvs_specdec.routing.outcomes.recorded import Floats
 

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from ianvs_specdec.benchmarks.files import records
 from ianvs_specdec.benchmarks.rows import query_of
 from ianvs_specdec.common.errors import UserError
+from ianvs_specdec.common.storage.atomic import write_atomically
 from ianvs_specdec.common.storage.cells import unescaped
 from ianvs_specdec.common.types import Query
-from ianvs_specdec.records.identity import write_atomically
 
 Floats = NDArray[np.float64]
 Samples = tuple[tuple[float, ...], ...]

@@ -53,7 +53,7 @@ class Pace:
 
 
 class Controller:
-    """Serves all answers of one edge.
+    """Chooses draft length and mode for all answers of one edge, from what it measured.
 
     ``length`` fixes the draft length, else it maximizes tokens per second by ``net/split/breakeven.py``, from measured
     means. ``in_flight``: maximum drafts in flight; 0: no drafting ahead. Mode ``auto`` is the faster mode of recent

@@ -132,7 +132,7 @@ def remote_target(model: Model, folder: Path | None, dtype: str) -> RemoteTarget
 
 
 def read_token(file: Path | None) -> str:
-    """The token of this edge, the first word of a file. Raises UserError for a file without one."""
+    """The access token of this edge, the first word of a file. Raises UserError for a file without one."""
     if file is None:
         return ""
     try:
