@@ -201,7 +201,7 @@ def test_a_lost_node_loses_no_answer(workplace: Workplace, models: tuple[Path, P
     nodes.kill_second()
     outcome = done(torn)
     (told,) = outcome.lines("a worker was lost")
-    assert "go to another, try 1 of 3" in told
+    assert "reassigned, try 1 of 3" in told
     assert untimed(workplace.leaderboard()) == wanted
     assert answers(workplace) == texts
     keys = [line["key"] for line in workplace.journal()]

@@ -4,7 +4,7 @@ const METHODS = ['Mean Accepted Tokens', 'Acceptance Rate', 'Drafting Share', 'T
 const STEP = 'Time of a verification step, including drafting: internal token latency times tau. Below it, relative to the autoregressive test case with the same router and model';
 
 function drafts() {
-  const about = 'Test cases answered by one model, with 95 % intervals. A method pays if tau grows more than the step time.';
+  const about = 'Test cases answered by one model alone, with 95 % intervals. A drafting method pays if tau, the tokens per verification step, grows by a larger factor than the time of a step.';
   const list = sorted(shown()).filter((item) => item.alone && Number.isFinite(item.figures['Mean Accepted Tokens']));
   const drafting = list.filter((item) => item.positions);
   reveal('drafts', drafting.length);

@@ -46,7 +46,7 @@ function spread(item, name) {
 }
 
 function routing() {
-  const about = 'The dotted line is random routing between the edge alone and the cloud alone; the upper edge of the shaded area is the oracle. Thin lines are the routers at every threshold, computed from their scores.';
+  const about = 'The dotted line is random routing between the edge alone and the cloud alone; the upper edge of the shaded area is the oracle, which knows both answers and which no router can surpass. Thin lines are the routers at every threshold, computed from their scores.';
   const visible = shown();
   const panels = data.routing.filter((panel) => panel.cases.some((index) => visible.includes(data.cases[index])));
   const prices = panels.every((panel) => !panel.ends || panel.ends[1][1] !== null) && visible.some((item) => Number.isFinite(item.figures['Cloud Cost']));
