@@ -68,7 +68,7 @@ GRID = simple().to_json()["step"]
         (changed(version=2), "a cost table of version 2, and this program reads 1"),
         (changed(rows=3), "unknown key 'rows'. Did you mean 'prompt_rows'?"),
         (changed(machine=3), "machine: Input should be a valid string, not 3"),
-        (changed(step={**GRID, "rows": [2, 1]}), "step.rows must grow"),
+        (changed(step={**GRID, "rows": [2, 1]}), "step.rows must be strictly increasing"),
         (
             changed(step={**GRID, "context": [-1, 1]}),
             "step.context.0: Input should be greater than or equal to 0",

@@ -96,7 +96,7 @@ def test_an_unwritable_workspace_suggests_out(
         raise OSError(error, "no page here")
 
     with monkeypatch.context() as patched:
-        patched.setattr("ianvs_specdec.records.identity.write_atomically", refuse)
+        patched.setattr("ianvs_specdec.common.storage.atomic.write_atomically", refuse)
         assert main(["report", str(bench.folder)]) != 0
         told = capsys.readouterr().err
         assert f"cannot write {bench.folder / 'report.html'}: no page here; --out FILE.html writes" in told
