@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "architecture.md"
 PROJECT = "ianvs_specdec"
-MOST_LINES, MOST_LINES_OF_A_FUNCTION = 350, 60
+MAX_LINES, MAX_LINES_OF_A_FUNCTION = 350, 60
 """As CONTRIBUTING.md has them."""
 GENERATED = "_pb2.py"
 
@@ -127,11 +127,11 @@ def long_ones(folder: Path) -> Iterator[str]:
         if file.name.endswith(GENERATED) or "build" in file.relative_to(folder).parts:
             continue
         text = file.read_text(encoding="utf-8")
-        if (lines := len(text.splitlines())) > MOST_LINES:
+        if (lines := len(text.splitlines())) > MAX_LINES:
             yield f"{file.relative_to(folder)}: {lines} lines"
         functions = (node for node in nodes(file) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
         for function in functions:
-            if (lines := (function.end_lineno or 0) - function.lineno + 1) > MOST_LINES_OF_A_FUNCTION:
+            if (lines := (function.end_lineno or 0) - function.lineno + 1) > MAX_LINES_OF_A_FUNCTION:
                 yield f"{file.relative_to(folder)}:{function.lineno}: {function.name} has {lines} lines"
 
 
@@ -141,6 +141,6 @@ def test_files_and_functions_stay_short(folder: str) -> None:
 
 
 def test_what_is_too_long_is_found(tmp_path: Path) -> None:
-    (tmp_path / "file.py").write_text("x = 1\n" * MOST_LINES + "\n")
-    (tmp_path / "function.py").write_text("def f():\n" + "    x = 1\n" * MOST_LINES_OF_A_FUNCTION)
+    (tmp_path / "file.py").write_text("x = 1\n" * MAX_LINES + "\n")
+    (tmp_path / "function.py").write_text("def f():\n" + "    x = 1\n" * MAX_LINES_OF_A_FUNCTION)
     assert list(long_ones(tmp_path)) == ["file.py: 351 lines", "function.py:1: f has 61 lines"]

@@ -11,7 +11,7 @@ import pytest
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "architecture.md"
-MOST_LINES = 200
+MAX_LINES = 200
 """Of code that a newcomer reads along."""
 EXCERPT = re.compile(r"```(?:python|yaml)\n# (\S+)\n(.*?)```\n", re.DOTALL)
 
@@ -45,4 +45,4 @@ def test_an_excerpt_is_in_the_source(place: str, lines: list[str]) -> None:
 def test_the_walk_is_short() -> None:
     found = excerpts()
     assert len(found) > 10
-    assert sum(len(lines) for _, lines in found) <= MOST_LINES
+    assert sum(len(lines) for _, lines in found) <= MAX_LINES

@@ -18,11 +18,11 @@ _UNLIKE = re.compile(r"[-+]?0[\d_]+|[-+]?\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?|\d{4}-\
 """Ambiguous numbers of YAML 1.1: 010 is 8, 1:30 is 90."""
 _COMMAND = re.compile(r"# {2,}\S")
 
-MOST_BYTES, MOST_ENTRIES, DEEPEST = 1 << 20, 5_000, 50
+MAX_BYTES, MAX_ENTRIES, DEEPEST = 1 << 20, 5_000, 50
 """Maximum bytes of a YAML file, its entries (keys, items and values, with aliases expanded) and its nesting depth."""
 LONGEST_PLAIN = 4_000
 """Maximum characters of a value without quotes: parsing a number takes quadratic time."""
-MOST_TEST_CASES = 10_000
+MAX_TEST_CASES = 10_000
 """Maximum size of the hyperparameter grid of an algorithm."""
 SHOWN = 60
 """Maximum characters of a value in a message."""
@@ -65,11 +65,11 @@ class Document:
     def _read(self) -> bytes:
         try:
             with open(self.file, "rb") as stream:
-                content = stream.read(MOST_BYTES + 1)
+                content = stream.read(MAX_BYTES + 1)
         except OSError as error:
             raise ConfigError([f"{self.file}: cannot be read: {error.strerror}"]) from error
-        if len(content) > MOST_BYTES:
-            limit = f"{MOST_BYTES >> 20} MiB"
+        if len(content) > MAX_BYTES:
+            limit = f"{MAX_BYTES >> 20} MiB"
             raise ConfigError([f"{self.file}: larger than {limit}: it is not a configuration file, or contains data"])
         return content
 
@@ -97,8 +97,8 @@ class Document:
     def _walk(self, node: yaml.Node, path: tuple[Any, ...], above: tuple[int, ...]) -> None:
         line = node.start_mark.line
         self._entries += 1
-        if self._entries > MOST_ENTRIES:
-            message = f"the file has more than {MOST_ENTRIES} entries, with aliases expanded"
+        if self._entries > MAX_ENTRIES:
+            message = f"the file has more than {MAX_ENTRIES} entries, with aliases expanded"
             raise self._fault(line, message)
         if id(node) in above:
             raise self._fault(line, "an anchor that contains itself")

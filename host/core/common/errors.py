@@ -14,7 +14,7 @@ from sedna.common.class_factory import PLUGIN_MARK
 
 PLUGIN_ERRORS = (Exception, SystemExit)
 """Exceptions of plugins. They end the test case, not the run; libraries may call ``sys.exit``."""
-MOST_MESSAGES, MOST_PLACES = 50, 8
+MAX_MESSAGES, MAX_PLACES = 50, 8
 """Maximum number of printed messages, and of further places of each."""
 
 
@@ -43,15 +43,15 @@ class Messages:
         return len(self._places)
 
     def lines(self) -> list[str]:
-        lines = [_line(message, *places) for message, places in itertools.islice(self._places.items(), MOST_MESSAGES)]
-        more = len(self._places) - MOST_MESSAGES
+        lines = [_line(message, *places) for message, places in itertools.islice(self._places.items(), MAX_MESSAGES)]
+        more = len(self._places) - MAX_MESSAGES
         return [*lines, f"and {more} more of this kind"] if more > 0 else lines
 
 
 def _line(message: str, first: str, *others: str) -> str:
     file = first.rpartition(":")[0]
-    shown = [place.removeprefix(f"{file}:") for place in others[:MOST_PLACES]]
-    more = f" and {len(others) - MOST_PLACES} more" if len(others) > MOST_PLACES else ""
+    shown = [place.removeprefix(f"{file}:") for place in others[:MAX_PLACES]]
+    more = f" and {len(others) - MAX_PLACES} more" if len(others) > MAX_PLACES else ""
     return f"{first}: {message}" + (f" (also at {', '.join(shown)}{more})" if others else "")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from core.common.document import Document, Rule, describe, mismatch, short
 from core.common.errors import ConfigError, Problems, hint, nearest
 
-MOST_UNKNOWN = 50
+MAX_UNKNOWN = 50
 """Maximum number of unknown keys with a message each."""
 
 
@@ -81,7 +81,7 @@ class Section:
             return {}
         elsewhere = elsewhere or {}
         unknown = [key for key in value if key not in known and key not in elsewhere]
-        if len(unknown) > MOST_UNKNOWN:
+        if len(unknown) > MAX_UNKNOWN:
             first, names = ", ".join(map(short, unknown[:3])), ", ".join(known)
             self.add(f"{len(unknown)} unknown keys in {what}: {first}, ... Known: {names}", unknown[0])
             return {}

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MOST_OTHERS = 0.10
+MAX_OTHERS = 0.10
 """Maximum share of other programs (0.01 to 0.03 on an idle machine): times grow by as much."""
-MOST_STEAL = 0.05
+MAX_STEAL = 0.05
 """Maximum share that a hypervisor gives to other guests."""
 LEAST_FREQUENCY = 0.8
 """Least frequency relative to the highest, while this run keeps a processor busy."""
@@ -23,7 +23,7 @@ SHORTEST = 2.0
 PAUSE = 5.0
 """Seconds between samples: reading the frequency is slow on machines with many processors."""
 SENSORS = ("class/thermal/thermal_zone*/temp", "class/hwmon/hwmon*/temp*_input")
-MOST_CELSIUS = 150.0
+MAX_CELSIUS = 150.0
 """Values above are no temperatures."""
 THROTTLED = "devices/system/cpu/cpu*/thermal_throttle/*_throttle_count"
 HEAT = "heat"
@@ -61,7 +61,7 @@ class LoadMonitor:
             self._sampled_at = now
             self._frequencies += [found] if (found := frequency()) is not None else []
             celsius = [thousandths / 1000 for thousandths in numbers(self._sysfs, *SENSORS).values()]
-            self._hottest += [max(possible)] if (possible := [one for one in celsius if 0 < one < MOST_CELSIUS]) else []
+            self._hottest += [max(possible)] if (possible := [one for one in celsius if 0 < one < MAX_CELSIUS]) else []
             self._gpu |= gpu_limits(self._sysfs)
 
     def end(self) -> dict[str, Any]:
@@ -93,9 +93,9 @@ def doubt(load: dict[str, Any]) -> str:
     if load["seconds"] < SHORTEST:
         return ""
     reasons = []
-    if load.get("others", 0.0) >= MOST_OTHERS:
+    if load.get("others", 0.0) >= MAX_OTHERS:
         reasons.append(f"other programs took {load['others']:.0%} of the processors")
-    if load.get("steal", 0.0) >= MOST_STEAL:
+    if load.get("steal", 0.0) >= MAX_STEAL:
         reasons.append(f"the hypervisor gave {load['steal']:.0%} of them to other guests")
     low, _, high = load.get("mhz") or (1, 1, 1)
     if low < LEAST_FREQUENCY * high and load.get("own", 0.0) >= 1:
@@ -110,8 +110,8 @@ def doubt(load: dict[str, Any]) -> str:
 def summary(doubts: Sequence[str], cases: int) -> str:
     first = " in the first of them" if len(doubts) > 1 else ""
     return (
-        f"times are doubtful in {len(doubts)} of {cases} test cases: {doubts[0]}{first} (limits: {MOST_OTHERS:.0%} for "
-        f"others, {MOST_STEAL:.0%} for a hypervisor; a model server on this machine is another program). To measure "
+        f"times are doubtful in {len(doubts)} of {cases} test cases: {doubts[0]}{first} (limits: {MAX_OTHERS:.0%} for "
+        f"others, {MAX_STEAL:.0%} for a hypervisor; a model server on this machine is another program). To measure "
         "again, use --fresh"
     )
 

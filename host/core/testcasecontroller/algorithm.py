@@ -18,7 +18,7 @@ from core.common.constant import (
     SELF_DESIGN,
     VERIFIER,
 )
-from core.common.document import MOST_TEST_CASES
+from core.common.document import MAX_TEST_CASES
 from core.common.errors import hint
 from core.common.plugins import import_plugin
 from core.common.section import Section
@@ -69,9 +69,9 @@ class Algorithm:
             algorithm.modules.append(ModuleConfig.parse(at.at("modules", i), value))
         if "modules" in entries:
             algorithm._check_types(mining_mode)
-        if (count := math.prod(len(module.combinations) for module in algorithm.modules)) > MOST_TEST_CASES:
+        if (count := math.prod(len(module.combinations) for module in algorithm.modules)) > MAX_TEST_CASES:
             message = f"{count:,} combinations of the modules' hyperparameters"
-            at.add(f"{message}: the maximum is {MOST_TEST_CASES:,}", "modules")
+            at.add(f"{message}: the maximum is {MAX_TEST_CASES:,}", "modules")
         return algorithm
 
     def _check_paradigm(self) -> bool:

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from core.common.constant import CLOUD, DRAFTER, EDGE, MODULES, PROCESSOR, ROUTER, VERIFIER
-from core.common.document import MOST_TEST_CASES, Document, describe
+from core.common.document import MAX_TEST_CASES, Document, describe
 from core.common.errors import NEARER, PLUGIN_ERRORS, explain, hint, nearest
 from core.common.plugins import resolve_alias
 from core.common.section import Section
@@ -91,8 +91,8 @@ class ModuleConfig:
                 choices[name] = list({repr(value): value for value in entries["values"]}.values())
                 if len(choices[name]) < len(entries["values"]):
                     at.warn(f"a value of {name} is a duplicate: it runs once", name, "values")
-        if (count := math.prod(map(len, choices.values()))) > MOST_TEST_CASES:
-            message = f"{count:,} combinations of hyperparameters: the maximum is {MOST_TEST_CASES:,}"
+        if (count := math.prod(map(len, choices.values()))) > MAX_TEST_CASES:
+            message = f"{count:,} combinations of hyperparameters: the maximum is {MAX_TEST_CASES:,}"
             self.at.add(message, "hyperparameters")
             choices = {}
         self.combinations = [{**base, **point} for point in grid(list(choices.items()))]

@@ -15,7 +15,7 @@ from ianvs_specdec.common.storage.atomic import write_atomically
 from ianvs_specdec.plugin.settings import ModelSettings
 
 SECONDS = 60.0
-MOST_SECONDS = 3600.0
+MAX_SECONDS = 3600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     check_out(options.out)
-    if not 0 < options.seconds <= MOST_SECONDS:
-        raise UserError(f"--seconds must be more than 0, at most {MOST_SECONDS:g}, not {options.seconds:g}")
+    if not 0 < options.seconds <= MAX_SECONDS:
+        raise UserError(f"--seconds must be more than 0, at most {MAX_SECONDS:g}, not {options.seconds:g}")
     given = read_hyperparameters(
         options.settings, options.set, "--set", {"--model": options.model, "--backend": options.backend}
     )

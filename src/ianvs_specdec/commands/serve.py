@@ -33,7 +33,7 @@ OF_ONE_MODEL = (
 """Options that exclude ``-f``: a job has its own settings for them."""
 CONCURRENCY = 64
 """Default number of concurrent requests, if the back end supports concurrency."""
-MOST_CONCURRENT = 1024
+MAX_CONCURRENCY = 1024
 """Maximum number of concurrent requests, each with a thread."""
 
 
@@ -146,7 +146,7 @@ def _check(options: argparse.Namespace) -> None:
     check_ranges(
         options,
         ("port", 0 <= options.port <= 65535, "from 0 to 65535"),
-        ("concurrency", options.concurrency in (None, *range(1, MOST_CONCURRENT + 1)), f"from 1 to {MOST_CONCURRENT}"),
+        ("concurrency", options.concurrency in (None, *range(1, MAX_CONCURRENCY + 1)), f"from 1 to {MAX_CONCURRENCY}"),
         ("queue", options.queue >= 0, "0 or more"),
         ("connections", 1 <= options.connections <= 1_000_000, "from 1 to 1000000"),
         ("deadline", 0 < options.deadline <= 1e6, "more than 0 (seconds)"),

@@ -14,7 +14,7 @@ from typing import Any
 
 from ianvs_specdec.common.errors import optional_import
 
-MOST_WATTS = 2_000.0
+MAX_WATTS = 2_000.0
 """Maximum of one counter. A higher reading means that it was reset, as by a suspend, or is broken."""
 LAG = 1.0
 """Maximum delay of a counter in seconds. RAPL counts each millisecond, NVML 10 times a second."""
@@ -82,7 +82,7 @@ class Meter:
         for source in self._sources or ():
             try:
                 used = source.used()
-                if not 0 <= used <= MOST_WATTS * (seconds + LAG):
+                if not 0 <= used <= MAX_WATTS * (seconds + LAG):
                     raise ValueError(f"{used:g} J in {seconds:g} s are impossible")
                 joules += used
             except Exception as error:  # drivers have their own; a failed reading must not fail the answer

@@ -8,7 +8,7 @@ Stop = Callable[[list[int]], "int | None"]
 """Given all output ids so far, the number of ids to keep if the output is complete, else None."""
 
 
-MOST_HELD = 16
+MAX_HELD = 16
 """Tokens that may wait for the rest of a character or for text; after that, incomplete bytes are emitted as they
 are."""
 CHARACTER = 4  # bytes, at most
@@ -34,7 +34,7 @@ class TextPieces:
         text, tokens = self._decode(self._ids), len(self._ids)
         if len(text) > self._given and not text.endswith("\ufffd"):
             return self._settle(tokens, text)
-        if tokens - self._settled <= MOST_HELD:
+        if tokens - self._settled <= MAX_HELD:
             return ""
         first = tokens - max(CHARACTER - 1, len(ids))
         if self._decode(self._ids[:first]) == text:

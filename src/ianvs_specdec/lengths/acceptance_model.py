@@ -33,7 +33,7 @@ REQUEST_MEMORY, TASK_MEMORY = 40, 200
 TREE_WIDTH = 0.25
 """In a tree of ``n`` nodes, ``n ** -0.25`` times as many levels are wrong: 16 nodes have two or three guesses per
 level, and half of the tokens that the first guess misses are the second."""
-MOST_TASKS = 256
+MAX_TASKS = 256
 """Users name tasks, so their number is limited."""
 
 
@@ -79,7 +79,7 @@ class AcceptanceModel:
         self._branching = False
 
     def begin(self, task: str, start: int, now: int) -> RequestState:
-        name = task if task in self._tasks or len(self._tasks) < MOST_TASKS else ""
+        name = task if task in self._tasks or len(self._tasks) < MAX_TASKS else ""
         known = self._tasks.setdefault(name, MissRate(PRIOR_MISSES, TASK_MEMORY))
         return RequestState(known, MissRate(known.mean, REQUEST_MEMORY, learned=now), start)
 

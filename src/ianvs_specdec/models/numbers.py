@@ -25,11 +25,11 @@ EPSILONS = re.compile(r"(_eps|_epsilon)$")
 ELSEWHERE = ("quantization_config", "compression_config", "task_specific_params", "id2label", "label2id")
 """Sections of a configuration that do not affect the modules."""
 
-MOST_LAYERS = 10_000
+MAX_LAYERS = 10_000
 """Limit if the weights are unknown; the deepest models have about 100."""
 LARGEST_SIZE = 1 << 24
 """Limit if the weights are unknown; the largest vocabularies have about 300,000 tokens."""
-MOST_POSITIONS = 1 << 30
+MAX_POSITIONS = 1 << 30
 """The longest windows have about 10 million positions."""
 PACKED = 16
 """Maximum ratio of the elements of a matrix to those of its quantized tensor."""
@@ -40,7 +40,7 @@ def check_numbers(
 ) -> None:
     """Raise UserError with ``key`` for a number in the configuration ``path`` that is impossible for a model with
     ``tensors`` (empty if unknown)."""
-    layers, size = MOST_LAYERS, LARGEST_SIZE
+    layers, size = MAX_LAYERS, LARGEST_SIZE
     if tensors:
         layers = len(tensors)
         size = max(PACKED * max(header.elements for header in tensors.values()), 1)
@@ -63,8 +63,8 @@ def _wanted(name: str, value: Any, layers: int, size: int) -> str | None:
         if type(value) is not int or value < 0:
             return "expected a whole number of at least 0"
         return f"more than the weights allow ({size})" if value > size else None
-    if POSITIONS.search(name) and not (type(value) is int and (1 < value <= MOST_POSITIONS or value == -1)):
-        return f"expected a whole number from 2 to {MOST_POSITIONS}"
+    if POSITIONS.search(name) and not (type(value) is int and (1 < value <= MAX_POSITIONS or value == -1)):
+        return f"expected a whole number from 2 to {MAX_POSITIONS}"
     if EPSILONS.search(name) and not 0 <= value < 1:
         return "expected a number from 0 to below 1"
     if name == "rope_theta" and not value > 0:

@@ -22,7 +22,7 @@ from ianvs_specdec.records.cost import PRICES, cost
 SAME_AS_EDGE = "same-as-edge"
 """Value of the cloud model's ``backend``: the back end of the edge model in the same test case."""
 
-MOST_SAMPLES = 100
+MAX_SAMPLES = 100
 Price = Annotated[float, Field(ge=0, le=MAX_COUNT, description="per million tokens")]
 
 
@@ -50,7 +50,7 @@ class GeneralSettings(Settings):
     max_failures: Annotated[int, Field(ge=0, le=MAX_COUNT)] = Field(
         0, description="failed queries before the test case fails"
     )
-    samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = Field(1, description="number of answers per query")
+    samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES)] = Field(1, description="number of answers per query")
     samples_temperature: Annotated[float, validator(_warm)] = Field(
         1.0, description="the temperature of all answers but the first"
     )

@@ -37,7 +37,7 @@ AHEAD, NEAR = 100, 10
 POLL_SECONDS = 0.01
 HEADER = 100
 """Bytes of the SQLite header."""
-MOST_CUT = 1000
+MAX_CUT = 1000
 """A header with a size above this many times the file size is damaged itself."""
 SHORTEST_ROW = 128
 """Least bytes of a row: recovery tries row ids up to the file size divided by this."""
@@ -226,7 +226,7 @@ def _padded(path: Path) -> None:
     with path.open("r+b") as file:
         header, size = file.read(HEADER), path.stat().st_size
         whole = int.from_bytes(header[16:18], "big") * int.from_bytes(header[28:32], "big")
-        if header.startswith(b"SQLite format 3") and size < whole < MOST_CUT * size:
+        if header.startswith(b"SQLite format 3") and size < whole < MAX_CUT * size:
             file.truncate(whole)
 
 

@@ -18,7 +18,7 @@ from ianvs_specdec.workspace.judgments import Judgments
 
 LONGEST_TEXT = 20_000
 """Characters of a question or answer; longer texts are cut."""
-MOST_TOKENS = 2_048
+MAX_TOKENS = 2_048
 """Tokens of an answer; later ones are cut."""
 LONGEST_CHARACTER = 16
 """Tokens without text after which the decoder restarts: it decodes them all again with each token."""
@@ -116,7 +116,7 @@ class Details:
         }
 
     def _answer(self, response: Response, turn: Mapping[str, Any]) -> dict[str, Any]:
-        trace, ids = turn["trace"], list(turn.get("token_ids") or ())[:MOST_TOKENS]
+        trace, ids = turn["trace"], list(turn.get("token_ids") or ())[:MAX_TOKENS]
         tokenizer = self._tokenizer(str(response.get("model")))
         usage = turn.get("usage") or {}
         answer: dict[str, Any] = {
@@ -129,7 +129,7 @@ class Details:
             "truncated": turn.get("truncated"),
             "hardware": turn.get("hardware"),
             "key": str(turn.get("key") or "")[:16],
-            "chunks": [[round(1000 * seconds, 3), tokens] for seconds, tokens in trace["chunks"][:MOST_TOKENS]],
+            "chunks": [[round(1000 * seconds, 3), tokens] for seconds, tokens in trace["chunks"][:MAX_TOKENS]],
             "kinds": kinds(len(ids), trace["steps"]),
             "near_ties": [position for position, _ in trace.get("near_ties") or ()],
             **{name: trace.get(name) for name in ("bytes_up", "bytes_down", "memory", "failures")},

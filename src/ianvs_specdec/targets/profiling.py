@@ -27,11 +27,11 @@ BUDGETS = (0, 1, 3, 7)
 cost of a request from that of its rows."""
 DRAFTS = (1, 2, 4, 8, 16)
 """Budgets of the drafter."""
-MOST_ROWS = 512
+MAX_ROWS = 512
 """Maximum rows of a verification step: 64 requests with drafts of 7."""
 SHORT, LONG = 64, 512
 """Tokens of a prompt. Their difference shows the cost of context."""
-MOST_READ = 8192
+MAX_READ = 8192
 """Maximum total tokens of long prompts, which are all read before a step is timed."""
 TO_COME = 512
 """Maximum output tokens of a request."""
@@ -103,7 +103,7 @@ def profile(
             measuring.steps(count, SHORT)
             measuring.drafts(count)
         for count in counts:
-            if count * measuring.long <= MOST_READ:
+            if count * measuring.long <= MAX_READ:
                 measuring.steps(count, measuring.long)
         measuring.both()
     return measuring.table()
@@ -151,7 +151,7 @@ class _Measuring:
         if not self.fits(count, prompt) or self._out_of_time():
             return
         engine = self._ready(count, prompt, _Filler(self._drafter))
-        budgets = [budget for budget in BUDGETS if count * (1 + budget) <= MOST_ROWS]
+        budgets = [budget for budget in BUDGETS if count * (1 + budget) <= MAX_ROWS]
         for budget in self._cycles(engine, count, budgets):
             if self._probe.last is not None:
                 self._step[count, budget, prompt].append(self._spent - self._probe.last.draft_seconds)

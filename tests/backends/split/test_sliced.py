@@ -283,7 +283,7 @@ def test_invalid_options_are_rejected_before_anything_starts(what: str, folder: 
 def test_auto_cut_gives_layers_to_the_faster_side(
     folder: Path, verifier: Verifier, whole: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for edge, layer in ((0.0, LAYERS - 1), (0.9e-3, 1)):
+    for edge, layer in ((0.0, LAYERS - 1), (0.9e-3, 1), (9.0, 1)):
         monkeypatch.setattr(verifier.service._slices, "_layer_seconds", 1e-3)
         monkeypatch.setattr(NativeTarget, "layer_seconds", lambda _, edge=edge: edge)
         with sliced(folder, verifier, cut="auto") as llm:

@@ -84,7 +84,7 @@ def test_a_hostile_folder_is_one_message(tmp_path: Path, spoil: Callable[[Path],
 
 
 def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ianvs_specdec.routing.learned.folder.MOST_BYTES", 1000)
+    monkeypatch.setattr("ianvs_specdec.routing.learned.folder.MAX_BYTES", 1000)
     with pytest.raises(UserError, match="bytes of arrays, more than 1000"):
         TrainedRouter.load(SKILLS)
 

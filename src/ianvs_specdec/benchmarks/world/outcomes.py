@@ -19,7 +19,7 @@ LEARNED = {"geography": 2_100, "biography": 2_700, "biology": 1_500, "mineralogy
 LEARNED_PER_SKILL = 1_000
 FURTHER_SETS, FURTHER_PER_SUBJECT = 4, 90
 """Further training sets of the kind of the knowledge set."""
-MOST_DRAWS = 81_000
+MAX_DRAWS = 81_000
 """Limit for skills with few distinct problems."""
 
 
@@ -37,7 +37,7 @@ def to_learn_from(known: list[WorldQuestion]) -> list[WorldQuestion]:
     for subject in SUBJECTS:
         rng = random.Random(f"pool/{subject}")
         found: dict[str, WorldQuestion] = {}
-        for level in itertools.islice(itertools.cycle(skills.LEVELS), MOST_DRAWS):
+        for level in itertools.islice(itertools.cycle(skills.LEVELS), MAX_DRAWS):
             if len(found) == LEARNED.get(subject, LEARNED_PER_SKILL):
                 break
             item = draw(rng, world, subject, level=level, test=True)

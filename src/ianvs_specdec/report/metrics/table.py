@@ -118,8 +118,8 @@ class Table:
         hardware: dict[Any, set[Any]] = {}
         sources: dict[str, set[str]] = {"edge": set(), "cloud": set()}
         replayed = False
-        for index, (hard, result, asked_first, cloud) in enumerate(y_pred):
-            edge = edge_answer_of(result, asked_first)
+        for index, (hard, result, edge_result, cloud) in enumerate(y_pred):
+            edge = edge_answer_of(result, edge_result)
             answers = _before(edge, cloud)
             replayed = replayed or bool(result.get("replayed"))
             before = [turn for answer in answers for turn in answer.get("turns", ()) if turn["trace"]["chunks"]]

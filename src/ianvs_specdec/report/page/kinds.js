@@ -1,7 +1,7 @@
 // Figures by kind of query: the benchmark's categories or a few kinds by default, every kind on demand.
 
-const MOST_BARS = 8;
-const MOST_KINDS = 12;
+const MAX_BARS = 8;
+const MAX_KINDS = 12;
 
 // The kinds to draw, and all kinds. Categories merge many kinds, such as MMLU's 57 subjects into four.
 function kindsToDraw(list) {
@@ -11,7 +11,7 @@ function kindsToDraw(list) {
   if (state.kinds === 'all') return { key: 'groups', names: every, every };
   if (together.length) return { key: 'categories', names: together, every };
   const queries = (name) => Math.max(...list.map((item) => (item.groups[name] || { Queries: 0 }).Queries));
-  const most = new Set([...every].sort((a, b) => queries(b) - queries(a)).slice(0, MOST_KINDS));
+  const most = new Set([...every].sort((a, b) => queries(b) - queries(a)).slice(0, MAX_KINDS));
   return { key: 'groups', names: every.filter((name) => most.has(name)), every };
 }
 
@@ -22,7 +22,7 @@ function tasks() {
   const own = [...new Set(ticked.map((item) => item.router))];
   const router = own.includes(state.router) ? state.router : [...own].sort((a, b) => count(b) - count(a))[0];
   const listed = ticked.filter((item) => item.router === router);
-  const list = listed.slice(0, MOST_BARS);
+  const list = listed.slice(0, MAX_BARS);
   const { key: kind, names, every } = kindsToDraw(list);
   const part = (item, name) => item[kind][name] || {};
   const metrics = ['Speedup', 'Accuracy', 'Mean Accepted Tokens', 'Throughput', 'Latency', 'Edge Ratio'].filter((metric) => list.some((item) => names.some((name) => Number.isFinite(part(item, name)[metric]))));
@@ -34,7 +34,7 @@ function tasks() {
   const whole = state.kinds === 'all';
   const choice = element('div', { class: 'tools' }, metrics.map((name) => element('button', { 'aria-pressed': String(name === metric), onclick: () => go({ metric: name }) }, name)),
     own.length > 1 && element('select', { 'aria-label': 'Router', onchange: (event) => go({ router: event.target.value }) }, own.map((name) => element('option', { value: name, selected: name === router }, name))),
-    (whole ? every.length > MOST_KINDS || list.some((item) => Object.keys(item.categories).length) : every.length > names.length)
+    (whole ? every.length > MAX_KINDS || list.some((item) => Object.keys(item.categories).length) : every.length > names.length)
       && element('button', { id: 'kinds', 'aria-pressed': String(whole), onclick: () => go({ kinds: whole ? '' : 'all' }) }, `All ${every.length} kinds`));
   const key = legendOf(list.map((item) => [SQUARE, ownColour(item, list), item.name]),
     listed.length > list.length && element('span', {}, `(${listed.length - list.length} more not drawn)`));

@@ -2,12 +2,12 @@
 
 const TIMES = ['Time to First Token', 'Chunk Gap', 'Latency'];
 const FEWEST_CURVES = 4;
-const MOST_CURVES = 8;
+const MAX_CURVES = 8;
 
 // The first test case of each router, then further ones in turns up to the minimum.
 function few(list) {
   const turn = (item) => list.filter((other) => other.router === item.router).indexOf(item);
-  const count = Math.min(MOST_CURVES, Math.max(FEWEST_CURVES, new Set(list.map((item) => item.router)).size));
+  const count = Math.min(MAX_CURVES, Math.max(FEWEST_CURVES, new Set(list.map((item) => item.router)).size));
   const first = new Set([...list].sort((a, b) => turn(a) - turn(b)).slice(0, count));
   return list.filter((item) => first.has(item));
 }

@@ -34,7 +34,7 @@ LIFELONG_BASE = "base"
 """The folder of the trained router inside one of kind ``lifelong``."""
 LARGEST = 1e100
 """Largest number in ``router.json``. NaN and infinity are refused."""
-MOST_BYTES = 4 << 30
+MAX_BYTES = 4 << 30
 """Limit of the uncompressed arrays of a file, which may be a thousand times as large as the file."""
 
 Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
@@ -171,8 +171,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     with path.open("rb") as opened, _reading(path):
         with zipfile.ZipFile(opened) as archive:
             size = sum(part.file_size for part in archive.infolist())
-        if size > MOST_BYTES:
-            raise ValueError(f"it holds {size} bytes of arrays, more than {MOST_BYTES}")
+        if size > MAX_BYTES:
+            raise ValueError(f"it holds {size} bytes of arrays, more than {MAX_BYTES}")
         opened.seek(0)
         with np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

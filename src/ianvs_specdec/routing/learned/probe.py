@@ -40,12 +40,12 @@ PARTS = 4
 RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 FIRST_RIDGE = 0.1
 """Regularization for the comparison of layers."""
-MOST_LAYERS = 3
+MAX_LAYERS = 3
 GAIN = 0.002
 """Minimum decrease of the cross-entropy (nats per query) for another layer, about the deviation of folds."""
 ENOUGH = 4_000
 """Maximum number of queries for the selection of layers and regularization."""
-UNITS, MOST_UNITS = 128, 65_536
+UNITS, MAX_UNITS = 128, 65_536
 MATRICES, WIDE = ("mean", "scale", "weights"), ("inner", "bias")
 """Arrays of every probe, and those of a hidden layer."""
 
@@ -152,7 +152,7 @@ class ProbeOptions(Settings):
     noun = "option of probe"
 
     layers: Layers | None = None
-    units: Annotated[int, Field(ge=0, le=MOST_UNITS)] | None = Field(None, description="of a hidden layer, 0 for none")
+    units: Annotated[int, Field(ge=0, le=MAX_UNITS)] | None = Field(None, description="of a hidden layer, 0 for none")
 
 
 class ProbeClassifier(Classifier):
@@ -271,7 +271,7 @@ def _chosen(known: Sequence[int], loss: Callable[[Sequence[int]], float]) -> lis
     """Greedy forward selection: layers that each decrease the ``loss`` by ``GAIN``."""
     chosen: list[int] = []
     least = float("inf")
-    while len(chosen) < min(MOST_LAYERS, len(known)):
+    while len(chosen) < min(MAX_LAYERS, len(known)):
         losses = {layer: loss([*chosen, layer]) for layer in known if layer not in chosen}
         best = min(losses, key=lambda layer: losses[layer])
         if losses[best] > least - GAIN:
