@@ -61,8 +61,9 @@ class Job:
         environment = {**self._workplace.environment, MARK: self.mark}
         return Run(self._workplace.root, ["-f", JOB], environment)
 
-    def servers(self) -> list[str]:
-        """The command lines of all verifiers and links that it started and that are there."""
+    def servers(self) -> set[str]:
+        """The subcommands of all verifiers and links that it started and that are there. A process that a server is
+        about to start has the server's command line, so they are not counted."""
         found = []
         for process in Path("/proc").glob("[0-9]*"):
             try:
@@ -70,7 +71,7 @@ class Job:
                     found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
             except OSError:
                 continue
-        return [line for line in found if " -m ianvs_specdec " in line]
+        return {line.split(" -m ianvs_specdec ")[1].split()[0] for line in found if " -m ianvs_specdec " in line}
 
     def leaderboard(self) -> list[dict[str, str]]:
         path = self._workplace.root / "workspace" / "cloud-edge-split-decoding" / "rank" / "all_rank.csv"
@@ -81,18 +82,18 @@ class Job:
 def test_a_stopped_job_stops_its_servers(workplace: Workplace, models: tuple[Path, Path]) -> None:
     job = Job(workplace, models)
     run = job.start()
-    run.wait_for(lambda: len(job.servers()) == 2)
-    assert len(job.servers()) == 2, run.stderr
+    run.wait_for(lambda: job.servers() == {"verifier", "link"})
+    assert job.servers() == {"verifier", "link"}, run.stderr
     run.process.send_signal(signal.SIGTERM)
     assert run.process.wait(LONGEST) != 0
     deadline = time.monotonic() + LONGEST
     while job.servers() and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert job.servers() == []
+    assert job.servers() == set()
 
     outcome = job.start().wait()
     assert outcome.code == 0, outcome.output
-    assert job.servers() == []
+    assert job.servers() == set()
     rows = {row["algorithm"]: row for row in job.leaderboard()}
     assert rows.keys() == {"cloud-stream", "split", "edge-alone"}
     assert {row["Lossless"] for row in rows.values()} == {"100.0"}

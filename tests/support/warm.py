@@ -55,6 +55,10 @@ class Fork:
         self.pid = self._told()
         self._code: int | None = None
 
+    def __del__(self) -> None:
+        # A failed test has not waited, and its open socket would fail a later one as well.
+        self._connection.close()
+
     def wait(self, timeout: float | None = None) -> int:
         """Its exit code; -N if signal N ended it. Raises TimeoutError."""
         if self._code is None:
