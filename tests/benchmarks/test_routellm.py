@@ -76,7 +76,7 @@ def test_links_in_an_archive_are_not_followed(tmp_path):
 
 
 def test_an_archive_that_is_too_large_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(routellm, "LARGEST", 100)
+    monkeypatch.setattr(routellm, "MAX_BYTES", 100)
     with pytest.raises(UserError, match="holds more than"):
         list(routellm.read(archive(tmp_path / "records.tar.gz", {"mmlu_law.csv": LAW})))
 

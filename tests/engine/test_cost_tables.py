@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ianvs_specdec.common.errors import UserError
-from ianvs_specdec.engine.costs import LARGEST_FILE, Grid, from_json, read
+from ianvs_specdec.engine.costs import MAX_FILE_BYTES, Grid, from_json, read
 from tests.support import roofline
 from tests.support.cost_tables import LEVEL, PROMPT, PROMPT_ROW, ROW, STEP, TOKEN, simple
 from tests.support.paths import EXAMPLE
@@ -98,7 +98,7 @@ def test_unreadable_files_are_reported(tmp_path):
     path.write_text("[" * 100_000)
     with pytest.raises(UserError, match="not JSON"):
         read(path)
-    path.write_bytes(b" " * (LARGEST_FILE + 1))
+    path.write_bytes(b" " * (MAX_FILE_BYTES + 1))
     with pytest.raises(UserError, match="not a cost table, which has at most 4 MiB"):
         read(path)
 

@@ -117,6 +117,6 @@ class Batcher:
             with self._wake:
                 left = list(self._callbacks)
             for request in left:
-                if not request.over:
+                if not request.end_if_cancelled():
                     request.error = copy(self._ended)
             self._notify(left)

@@ -18,7 +18,7 @@ from ianvs_specdec.backends.prompts import TextOutput, local_folder
 from ianvs_specdec.backends.quantization import built_in
 from ianvs_specdec.common.errors import ContextWindowError
 from ianvs_specdec.common.settings import Settings, Text
-from ianvs_specdec.common.types import Completion, Encoding, Hints, Message, Occupancy, Sampling, Trace
+from ianvs_specdec.common.types import Completion, Encoding, EngineName, Hints, Message, Occupancy, Sampling, Trace
 from ianvs_specdec.models.validation import model_sizes, read_config
 from ianvs_specdec.records.identity import FileDigests
 
@@ -49,7 +49,7 @@ class SharedEngine:
 class EngineOptions(LocalOptions):
     """Options of all back ends of our engine."""
 
-    engine: Literal["auto", "native", "torch", "transformers"] = Field("auto", description="what computes the model")
+    engine: EngineName = Field("auto", description="what computes the model")
     emulate: Text | None = Field(None, description="a cost table of the machine to emulate")
     emulate_scale: Literal["auto"] | Annotated[float, Field(gt=0, le=MAX_SCALE)] = Field(
         "auto", description="slowdown relative to the table; auto = the smallest that this machine permits"

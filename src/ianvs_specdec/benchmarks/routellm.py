@@ -2,7 +2,7 @@
 
 Files: ``mmlu_SUBJECT.csv``, as under ``routellm/evals/mmlu/responses`` of github.com/lm-sys/RouteLLM, with the column
 ``prompt`` and one column per model (True or False), in a folder or a tar archive, compressed or not. Archives are read
-in memory, at most ``LARGEST`` bytes.
+in memory, at most ``MAX_BYTES`` bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ianvs_specdec.benchmarks.files import Row, csv_lines, is_text, open_text, r
 from ianvs_specdec.common.errors import UserError, unknown
 
 EDGE, CLOUD = "mistralai/Mixtral-8x7B-Instruct-v0.1", "gpt-4-1106-preview"
-LARGEST = 1 << 29
+MAX_BYTES = 1 << 29
 """Maximum total size of an archive's members in bytes."""
 MEMBERS = 10_000
 PREFIX = "mmlu_"
@@ -84,8 +84,8 @@ def _members(path: Path) -> dict[str, bytes]:
         with tarfile.open(path) as archive:
             for number, member in enumerate(archive, start=1):
                 total += member.size
-                if total > LARGEST or number > MEMBERS:
-                    limits = f"{MEMBERS:,} files or {LARGEST >> 20} MB"
+                if total > MAX_BYTES or number > MEMBERS:
+                    limits = f"{MEMBERS:,} files or {MAX_BYTES >> 20} MB"
                     raise UserError(f"{path}: the archive holds more than {limits}: these are not the records")
                 name = PurePosixPath(member.name)
                 file = archive.extractfile(member) if member.isreg() and name.suffix == ".csv" else None

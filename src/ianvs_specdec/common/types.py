@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -18,19 +18,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_REJECTED = 8
-ENGINES = ("auto", "native", "torch", "transformers")
+EngineName = Literal["auto", "native", "torch", "transformers"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 """Implementations of a model in this process: native step, our forward in torch, transformers; auto = the first that
 supports the model."""
 POOLING = ("last", "max")
 """Pooling of a layer's hidden states for a probe: last token of the prompt, and maximum over its tokens. APGR on the
 embedded world: 0.76 with the former alone, 0.79 with both."""
 
-LARGEST = 1 << 53
+MAX_EXACT = 1 << 53
 """Maximum integer that a float represents exactly; metrics add floats."""
-Whole = Annotated[int, msgspec.Meta(gt=-LARGEST, lt=LARGEST)]
-Count = Annotated[int, msgspec.Meta(ge=0, lt=LARGEST)]
+Whole = Annotated[int, msgspec.Meta(gt=-MAX_EXACT, lt=MAX_EXACT)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=MAX_EXACT)]
 Real = Annotated[float, msgspec.Meta(gt=-1e300, lt=1e300)]
-Amount = Annotated[float, msgspec.Meta(ge=0, lt=LARGEST)]
+Amount = Annotated[float, msgspec.Meta(ge=0, lt=MAX_EXACT)]
 
 Message = dict[str, str]
 """One chat message: ``{"role": "system" | "user" | "assistant", "content": text}``."""

@@ -34,7 +34,7 @@ from ianvs_specdec.common.errors import UserError, unknown
 from ianvs_specdec.common.settings import STRICT
 
 FORMAT, VERSION = "specdec-costs", 1
-LARGEST_FILE = 4 << 20
+MAX_FILE_BYTES = 4 << 20
 """Bytes; more than a table with the maximum number of knots needs."""
 
 
@@ -156,8 +156,8 @@ class CostTable:
 def read(path: Path, key: str | None = None) -> CostTable:
     """Read a table from a file. Raises ``UserError`` with the configuration ``key`` that names the file."""
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise UserError(f"{path}: not a cost table, which has at most {LARGEST_FILE >> 20} MiB", key=key)
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise UserError(f"{path}: not a cost table, which has at most {MAX_FILE_BYTES >> 20} MiB", key=key)
         data = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}", key=key) from error

@@ -64,8 +64,10 @@ class Engine:
         self._done = EngineCounters()
 
     def add(self, request: Request) -> None:
-        """Queue ``request``. In an idle engine, warm the target up for it first."""
-        if not self.busy:
+        """Queue ``request``. In an idle engine, warm the target up for it first. One that would never fit into memory
+        ends at the next step."""
+        guarded(request, self._check_memory, request)
+        if not self.busy and request.error is None:
             # In a running batch the shapes are those of the other requests.
             guarded(request, request.warm_up)
         self._waiting.append(request)
@@ -78,13 +80,14 @@ class Engine:
     @property
     def idle(self) -> bool:
         """Whether a step would do nothing because all running requests wait for remote drafts."""
-        if any(request.drafter.ready or request.unread or request.over for request in self._running):
+        if any(request.drafter.ready or request.unread or request.end_if_cancelled() for request in self._running):
             return False
-        if any(request.over for request in self._waiting):
+        if any(request.end_if_cancelled() for request in self._waiting):
             return False
-        return not (
-            self._waiting and len(self._running) < self._max_batch_size and self._fits(self._waiting[0], self._room())
-        )
+        if not self._waiting or len(self._running) == self._max_batch_size:
+            return True
+        room = self._room()
+        return room is not None and self._waiting[0].memory > room
 
     @property
     def occupancy(self) -> Occupancy:
@@ -148,7 +151,7 @@ class Engine:
         """Create a tree for each request: its drafter's proposal, or the root alone."""
         drafting = draft(batch.decoding, batch.budgets, self._length.confidence)
         batch.drafted = [request for request in drafting if not (request.error or request.drafter.remote)]
-        batch.decoding = [request for request in batch.decoding if not request.over]
+        batch.decoding = [request for request in batch.decoding if not request.end_if_cancelled()]
 
     @timed
     def _compute(self, batch: Batch) -> None:
@@ -206,7 +209,7 @@ class Engine:
         self._waiting.clear()
 
     def _leave(self) -> list[Request]:
-        over = [request for request in self._running if request.over]
+        over = [request for request in self._running if request.end_if_cancelled()]
         for request in over:
             self._running.remove(request)
             guarded(request, request.close)
@@ -216,17 +219,16 @@ class Engine:
         """Admit waiting requests while there is memory. Returns those that ended before they started."""
         if not self._waiting:
             return []
-        over = [request for request in self._waiting if request.over]
+        over = [request for request in self._waiting if request.end_if_cancelled()]
         for request in over:
             self._waiting.remove(request)
         room = self._room()
         while self._waiting and len(self._running) < self._max_batch_size:
             request = self._waiting[0]
-            if not self._fits(request, room):
+            if room is not None and request.memory > room:
                 break
             self._waiting.popleft()
-            if request.error is None:
-                guarded(request, request.open)
+            guarded(request, request.open)
             # A request that was cancelled meanwhile has a sequence to close.
             (self._running if request.opened else over).append(request)
             if request.opened and room is not None:
@@ -237,18 +239,13 @@ class Engine:
         """Bytes not reserved by running requests; None = no limit."""
         return None if self._memory is None else self._memory - sum([other.memory for other in self._running])
 
-    def _fits(self, request: Request, room: int | None) -> bool:
-        if self._memory is None or room is None:
-            return True
-        needed = request.memory
-        if needed > self._memory:
-            request.error = ContextWindowError(
+    def _check_memory(self, request: Request) -> None:
+        if self._memory is not None and (needed := request.memory) > self._memory:
+            raise ContextWindowError(
                 f"the prompt and max_tokens, together {request.positions} tokens, need {needed / 1e6:.3g} MB of keys, "
                 f"values and drafter state; {self._memory / 1e6:.3g} MB are available: shorten the prompt, "
                 "or lower max_tokens"
             )
-            return True
-        return needed <= room
 
     def _read(self) -> list[Request]:
         """Select the requests whose prompts are read in this step: at least one, and as many as fit into

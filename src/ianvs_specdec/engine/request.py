@@ -104,9 +104,8 @@ class Request:
     def ended(self) -> bool:
         return self._output.finish_reason is not None or self.error is not None
 
-    @property
-    def over(self) -> bool:
-        """Whether it has ended, or ends now because it was cancelled."""
+    def end_if_cancelled(self) -> bool:
+        """End it if it was cancelled. Returns whether it has ended."""
         if self.ended:
             return True
         try:

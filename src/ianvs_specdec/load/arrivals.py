@@ -140,7 +140,7 @@ def arrivals_text(
 
 AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MOONCAKE = ("timestamp", "input_length", "output_length")
-LARGEST_GAP = 0.5
+MAX_GAP = 0.5
 """Maximum share of a trace without a request. A larger gap is missing data or a wrong date, and scaling would compress
 the rest into one burst."""
 MIN_FOR_GAP = 10
@@ -231,9 +231,9 @@ def _check_order(found: list[tuple[str, Arrival]]) -> None:
         step = arrival.seconds - before.seconds
         if step < 0:
             raise UserError(f"{where}: the time goes back by {-step:g} s: sort the trace by its times")
-        if step > LARGEST_GAP * span and len(found) >= MIN_FOR_GAP:
+        if step > MAX_GAP * span and len(found) >= MIN_FOR_GAP:
             raise UserError(
-                f"{where}: {step:g} s without a request, more than {LARGEST_GAP:.0%} of the whole trace: "
+                f"{where}: {step:g} s without a request, more than {MAX_GAP:.0%} of the whole trace: "
                 "data is missing or a time is wrong; cut the trace at the gap"
             )
     if span <= 0:

@@ -13,15 +13,15 @@ from typing import Any
 
 from ianvs_specdec.common.errors import UserError
 
-LARGEST = 256 << 20
+MAX_FILE_BYTES = 256 << 20
 """Maximum size in bytes. The largest known files, indices and tokenizers, have about 30 MB."""
 
 
 def read_object(path: Path, *, key: str | None = None) -> dict[str, Any]:
     """The object in a JSON file. Raises UserError with ``key`` if the file does not hold one."""
     try:
-        if (size := path.stat().st_size) > LARGEST:
-            raise UserError(f"{path} has {size} bytes: too large for a JSON file, at most {LARGEST}", key=key)
+        if (size := path.stat().st_size) > MAX_FILE_BYTES:
+            raise UserError(f"{path} has {size} bytes: too large for a JSON file, at most {MAX_FILE_BYTES}", key=key)
         value = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}", key=key) from error

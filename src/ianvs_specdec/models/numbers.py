@@ -27,7 +27,7 @@ ELSEWHERE = ("quantization_config", "compression_config", "task_specific_params"
 
 MAX_LAYERS = 10_000
 """Limit if the weights are unknown; the deepest models have about 100."""
-LARGEST_SIZE = 1 << 24
+MAX_SIZE = 1 << 24
 """Limit if the weights are unknown; the largest vocabularies have about 300,000 tokens."""
 MAX_POSITIONS = 1 << 30
 """The longest windows have about 10 million positions."""
@@ -40,7 +40,7 @@ def check_numbers(
 ) -> None:
     """Raise UserError with ``key`` for a number in the configuration ``path`` that is impossible for a model with
     ``tensors`` (empty if unknown)."""
-    layers, size = MAX_LAYERS, LARGEST_SIZE
+    layers, size = MAX_LAYERS, MAX_SIZE
     if tensors:
         layers = len(tensors)
         size = max(PACKED * max(header.elements for header in tensors.values()), 1)

@@ -17,7 +17,7 @@ from ianvs_specdec.common.errors import UserError, unknown, warn_once
 from ianvs_specdec.models.families import FAMILIES, Family
 from ianvs_specdec.models.headers import FLOATS, Header, counted, headers
 from ianvs_specdec.models.json_files import read_object
-from ianvs_specdec.models.numbers import LARGEST_SIZE, check_numbers
+from ianvs_specdec.models.numbers import MAX_SIZE, check_numbers
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 Shapes = dict[str, tuple[int, ...]]
@@ -163,7 +163,7 @@ def _check_kind(folder: Path, tensors: Mapping[str, Header]) -> None:
 def _check_ends(folder: Path, config: Mapping[str, Any]) -> None:
     """transformers ignores an unreadable file; answers would then never end."""
     size = (config.get("text_config") or config).get("vocab_size")
-    most = size if type(size) is int else LARGEST_SIZE
+    most = size if type(size) is int else MAX_SIZE
     for file in (folder / GENERATION, folder / CONFIG):
         ends = read_object(file).get("eos_token_id") if file.is_file() else None
         listed = ends if isinstance(ends, list) else [ends or 0]

@@ -18,7 +18,7 @@ FIGURES = {
     "goodput": ("slo_goodput", ""),
 }
 """Plotted figure -> its fields in a result."""
-LARGEST_FILE = 64 << 20
+MAX_FILE_BYTES = 64 << 20
 """Bytes."""
 
 
@@ -38,8 +38,8 @@ def sweeps(jobs: Mapping[str, Path], given: Sequence[Path], notes: list[str]) ->
 
 def _sweep(path: Path, job: str | None) -> dict[str, Any]:
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise ValueError(f"larger than {LARGEST_FILE >> 20} MiB")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ValueError(f"larger than {MAX_FILE_BYTES >> 20} MiB")
         rows = json.loads(path.read_text(encoding="utf-8"))
         points = [_point(row) for row in rows]
         if not points:

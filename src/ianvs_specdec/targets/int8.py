@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LARGEST = 127
-LARGEST_WITHOUT_VNNI = 64
+MAX_INT8 = 127
+MAX_INT8_WITHOUT_VNNI = 64
 """Maximum of a weight: two products with unsigned activations, 2 * 255 * 64, stay below 2 ** 15."""
 _PACKED_FROM = 1 << 20
 """Minimum elements for which oneDNN's blocked layout is faster than the plain kernel."""
@@ -30,7 +30,7 @@ class Int8Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         weight = weight.detach().float()
         packs = weight.numel() >= _PACKED_FROM
-        largest = LARGEST if _sums_are_exact(packs) else LARGEST_WITHOUT_VNNI
+        largest = MAX_INT8 if _sums_are_exact(packs) else MAX_INT8_WITHOUT_VNNI
         self._scale = weight.abs().amax(dim=1).clamp_(min=torch.finfo(torch.float32).tiny) / largest
         whole = (weight / self._scale[:, None]).round_().to(torch.int8)
         self._bias = None if bias is None else bias.detach().float()
@@ -46,7 +46,7 @@ class Int8Linear:
 
     def _product(self, x: Tensor) -> Tensor:
         x = x.float()
-        steps = torch.linalg.vector_norm(x, torch.inf, -1, True).clamp_(min=1e-30).div_(LARGEST)
+        steps = torch.linalg.vector_norm(x, torch.inf, -1, True).clamp_(min=1e-30).div_(MAX_INT8)
         whole = (x / steps).round_()
         if self._packed is None:
             product = torch._int_mm(whole.to(torch.int8), self._weight).float().mul_(self._scale)
@@ -107,8 +107,8 @@ def _packed_product(whole: Tensor, packed: Tensor, scale: Tensor) -> Tensor:
 def _sums_are_exact(packs: bool) -> bool:
     """Whether sums of products of the largest integers are exact. Without VNNI the two kernels may differ."""
     inner = 64
-    most = torch.full((8, inner), LARGEST, dtype=torch.int8)
+    most = torch.full((8, inner), MAX_INT8, dtype=torch.int8)
     scale = torch.ones(len(most))
     packed = _packed(most, scale) if packs else None
     sums = torch._int_mm(most, most.t()) if packed is None else _packed_product(most.float(), packed, scale)
-    return int(sums[0, 0]) == inner * LARGEST**2
+    return int(sums[0, 0]) == inner * MAX_INT8**2

@@ -97,7 +97,7 @@ class SimulatedRequest(Request):
 
     stats: Replayed
     step_input: Any
-    opened = decoding = ended = over = False
+    opened = decoding = ended = False
     drafter = Drafter()
     """Drafts are always ready."""
     drafted = 0
@@ -127,6 +127,9 @@ class SimulatedRequest(Request):
         self._most = costs.largest_draft
         self._clock, self._tally = clock, tally
         self.sequence: Any = None
+
+    def end_if_cancelled(self) -> bool:
+        return self.ended
 
     # Without effect in a simulation:
     def add_draft_seconds(self, seconds: float) -> None: ...
@@ -204,6 +207,6 @@ class SimulatedRequest(Request):
             stats.unread_tokens += tokens
         asked = self.asked
         if done == asked.output:
-            self.ended = self.over = True
+            self.ended = True
         elif asked.found is not None:
             self.finds = asked.found[done]

@@ -21,7 +21,7 @@ EXPORTED = ("F32", "F16", "BF16")
 """Types in safetensors that are exported."""
 BLOCK_VALUES = 1 << 22
 """Weights converted at a time: 16 MB as float32."""
-_LARGEST_F16 = 65504.0
+_MAX_F16 = 65504.0
 
 
 def export_gguf(folder: Path, out: Path, kind: str) -> int:
@@ -150,6 +150,6 @@ class _Tensor:
                 block = source[start : start + rows].float().numpy() + np.float32(self._offset)
                 if not np.isfinite(block).all():
                     raise UserError(f"the tensor {name} holds numbers that are not finite (NaN or infinity)")
-                if half and np.abs(block).max(initial=0.0) > _LARGEST_F16:
+                if half and np.abs(block).max(initial=0.0) > _MAX_F16:
                     raise UserError(f"the tensor {name} has weights beyond float16's range: export as bf16 or f32")
                 yield gguf.quants.quantize(block, self._type)

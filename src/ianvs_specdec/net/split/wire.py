@@ -32,7 +32,7 @@ TENTHS = 1e4
 """Times in messages: tenths of a millisecond."""
 TOKEN_BYTES = 5
 """Maximum size of a token id."""
-LARGEST = 127
+MAX_INT8 = 127
 """Largest absolute value of quantized states."""
 SCALE_BYTES = 4
 
@@ -119,7 +119,7 @@ def pack_states(rows: Tensor, states: States) -> bytes:
     if states == BFLOAT16:
         return _bytes(rows.bfloat16().view(torch.int16))
     if states == INT8:
-        scales = rows.abs().amax(dim=1, keepdim=True) / LARGEST
+        scales = rows.abs().amax(dim=1, keepdim=True) / MAX_INT8
         return _bytes(scales) + _bytes((rows / scales.clamp_min(torch.finfo(rows.dtype).tiny)).round().char())
     return _bytes(rows)
 

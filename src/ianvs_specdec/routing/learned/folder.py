@@ -32,12 +32,12 @@ FILE = "router.json"
 SEEN = "training_queries.npy"
 LIFELONG_BASE = "base"
 """The folder of the trained router inside one of kind ``lifelong``."""
-LARGEST = 1e100
+MAX_NUMBER = 1e100
 """Largest number in ``router.json``. NaN and infinity are refused."""
 MAX_BYTES = 4 << 30
 """Limit of the uncompressed arrays of a file, which may be a thousand times as large as the file."""
 
-Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+Number = Annotated[float, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 
 
 @dataclass

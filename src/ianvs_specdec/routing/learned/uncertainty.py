@@ -22,7 +22,7 @@ from ianvs_specdec.routing.learned import logistic
 from ianvs_specdec.routing.outcomes.recorded import Floats
 
 FORMAT = 1
-LARGEST = 1e100
+MAX_NUMBER = 1e100
 """Largest number in a file. NaN and infinity are refused."""
 RIDGE = 1e-2
 """L2 regularization of the slopes."""
@@ -89,8 +89,8 @@ class EarlyModel:
 
 
 class _Fit(msgspec.Struct, kw_only=True):
-    slopes: Annotated[dict[str, Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]], msgspec.Meta(min_length=1)]
-    offset: Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+    slopes: Annotated[dict[str, Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER)]], msgspec.Meta(min_length=1)]
+    offset: Annotated[float, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
     threshold: Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 

@@ -31,6 +31,9 @@ RouterFolder = Annotated[
 
 UNANSWERED = "the edge gave no complete answer"
 
+EDGE_FILES = FileDigests(None)
+"""The test cases of a job have the same edge models, whose files take seconds to read."""
+
 
 class LearnedRouter(Router):
     """``threshold``: default from training. For a probe the edge first computes the prompt's hidden states."""
@@ -60,7 +63,7 @@ class LearnedRouter(Router):
         if (files := Path(str(settings.get("model")))).is_dir():
             probe = TrainedRouter.load(folder).probe
             assert probe is not None
-            probe.check_edge(str(files), FileDigests(None).folder(files))
+            probe.check_edge(str(files), EDGE_FILES.folder(files))
 
     def score(self, query: Query) -> float:
         with self._mutex:
