@@ -18,7 +18,7 @@ import pytest
 from ianvs_specdec.common.types import Completion, Sampling
 from ianvs_specdec.serving import server as server_module
 from ianvs_specdec.serving.app import Service, create_app
-from ianvs_specdec.serving.engine import Engine
+from ianvs_specdec.serving.engine import RequestQueue
 from ianvs_specdec.serving.metrics import Metrics
 from tests.support.instant import InstantLLM
 from tests.support.servers import make_certificate
@@ -57,7 +57,7 @@ class _Serving(Local):
     def __init__(self, most: int = 1000, tls: Sequence[Path] = ()) -> None:
         metrics, self.llm = Metrics("m", "waiting"), _Waiting()
         self._clients: list[socket.socket] = []
-        engine = Engine(self.llm, 1000, 64, metrics)
+        engine = RequestQueue(self.llm, 1000, 64, metrics)
         service = Service(("m",), Sampling(), "", LONGEST, 1000)
         super().__init__(create_app(service, engine, metrics), engine, most, *tls)
 

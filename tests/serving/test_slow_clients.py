@@ -11,7 +11,7 @@ import pytest
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.serving import app
 from ianvs_specdec.serving.app import Service, create_app
-from ianvs_specdec.serving.engine import Engine
+from ianvs_specdec.serving.engine import RequestQueue
 from ianvs_specdec.serving.metrics import Metrics
 from tests.support.instant import InstantLLM
 
@@ -32,7 +32,7 @@ def test_stalled_client_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None
         return events.pop(0) if events else await never()
 
     async def serve() -> None:
-        engine = Engine(InstantLLM("m"), 0, 1, metrics)
+        engine = RequestQueue(InstantLLM("m"), 0, 1, metrics)
         await create_app(Service(("m",), Sampling(), "", 0.02, 1000), engine, metrics)(scope, receive, never)
         while b"specdec_in_flight 0.0" not in metrics.text():
             await asyncio.sleep(0.001)

@@ -20,7 +20,7 @@ from ianvs_specdec.commands.cli import main
 from ianvs_specdec.common.types import Completion, Sampling, Step, Trace
 from ianvs_specdec.serving import ui
 from ianvs_specdec.serving.app import Service, create_app
-from ianvs_specdec.serving.engine import Engine, Job
+from ianvs_specdec.serving.engine import Job, RequestQueue
 from ianvs_specdec.serving.metrics import Metrics
 from tests.support.browser import Browser, find_browser
 from tests.support.instant import InstantLLM
@@ -53,7 +53,7 @@ class Looked(Local):
 
     def __init__(self, routing: dict[str, Any] | None) -> None:
         metrics = Metrics("m", "instant")
-        engine = Engine(Drafting("m"), 0, 1, metrics)
+        engine = RequestQueue(Drafting("m"), 0, 1, metrics)
         submit = engine.submit
 
         def routed(chat: Any) -> Job:

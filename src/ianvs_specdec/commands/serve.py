@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     key = _key(options.api_key_env)
     try:
         from ianvs_specdec.serving.app import Service, create_app
-        from ianvs_specdec.serving.engine import Engine, EngineClient
+        from ianvs_specdec.serving.engine import EngineClient, RequestQueue
         from ianvs_specdec.serving.metrics import Metrics
         from ianvs_specdec.serving.protocol import served_name
         from ianvs_specdec.serving.server import max_connections, serve, url_of
@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
     if case is None:
         name = options.name or served_name(settings.general.model)
         metrics = Metrics(name, settings.backend)
-        engine: EngineClient = Engine(llm, options.queue, concurrency, metrics)
+        engine: EngineClient = RequestQueue(llm, options.queue, concurrency, metrics)
         window = llm.chat.window if isinstance(llm, TokenizingLLM) else None
         service = Service((name,), *limits, window)
         app = create_app(service, engine, metrics, token_routes(llm, service))

@@ -33,7 +33,7 @@ from ianvs_specdec.routing.routers.base import describe_error
 from ianvs_specdec.routing.routers.budget import BudgetRouter
 from ianvs_specdec.routing.routers.lifelong import LifelongRouter
 from ianvs_specdec.routing.routers.privacy import PrivacyRouter
-from ianvs_specdec.serving.engine import Engine, Event, Job, queue_full, shutting_down
+from ianvs_specdec.serving.engine import Event, Job, RequestQueue, queue_full, shutting_down
 from ianvs_specdec.serving.metrics import Metrics
 from ianvs_specdec.serving.protocol import RequestError
 from ianvs_specdec.serving.requests import ChatRequest
@@ -59,7 +59,9 @@ class Gateway:
         metrics = {name: Metrics(side.name, side.backend) for name, side in case.sides.items()}
         self.metrics = GatewayMetrics(metrics)
         slots = {name: concurrency if side.llm.concurrent else 1 for name, side in case.sides.items()}
-        self._engines = {name: Engine(side.llm, queue, slots[name], metrics[name]) for name, side in case.sides.items()}
+        self._engines = {
+            name: RequestQueue(side.llm, queue, slots[name], metrics[name]) for name, side in case.sides.items()
+        }
         # As many as the edge has slots: a decision may wait for the edge's answer.
         self._threads = [threading.Thread(target=self._route, name="route", daemon=True) for _ in range(slots["edge"])]
         self._undecided: SimpleQueue[tuple[RoutedJob, Any] | None] = SimpleQueue()

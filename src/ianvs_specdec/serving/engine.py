@@ -62,7 +62,7 @@ class Job:
 
 
 class EngineClient(Protocol):
-    """Interface of ``Engine`` and of the gateway."""
+    """Interface of ``RequestQueue`` and of the gateway."""
 
     draining: bool
 
@@ -152,8 +152,8 @@ class _LoopCalls:
                 asyncio.get_running_loop().call_soon(self._run)
 
 
-class Engine:
-    """Queues requests for ``llm``. ``queue``: maximum waiting requests; ``concurrency``: requests in progress, 1 if the
+class RequestQueue:
+    """Requests to ``llm``. ``queue``: maximum waiting requests; ``concurrency``: requests in progress, 1 if the
     back end is not concurrent.
 
     The model must be loaded. All methods are called on the event loop.
