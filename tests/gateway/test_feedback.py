@@ -77,6 +77,13 @@ def test_feedback_without_disk_space(
     assert "cannot be saved" in caplog.text
 
 
+def test_the_last_answers_take_feedback(gate: Opens, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ianvs_specdec.gateway.gateway.MAX_FEEDBACK", 2)
+    opened = gate(side("small", Says("a")), side("large", Says("b")), LifelongRouter(path, explore=0.0))
+    given = [opened.chat("Which one?")[2]["id"] for _ in range(3)]
+    assert [opened.post("/feedback", {"id": name, "score": 1})[0] for name in given] == [404, 200, 200]
+
+
 def test_feedback_for_other_routers(gate: Opens) -> None:
     opened = gate(side("small", Says("a")), side("large", Says("b")))
     status, _, body = opened.post("/feedback", {"id": "chatcmpl-0", "score": 1})

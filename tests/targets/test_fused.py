@@ -38,6 +38,18 @@ def test_every_step_equals_transformers(name):
                 torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
 
 
+def test_a_prompt_in_chunks_equals_transformers(monkeypatch):
+    monkeypatch.setattr(FusedTarget, "prompt_rows", 8)
+    model = tiny_model("llama", initializer_range=0.1)
+    expected, got = (
+        OneSequence(target).prefill(list(range(3, 23)), (1, -1))
+        for target in (HuggingFaceTarget(model), torch_target(model))
+    )
+    torch.testing.assert_close(got.logits, expected.logits, rtol=1e-3, atol=1e-3)
+    for a, b in zip(got.hidden, expected.hidden, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - NATIVE))
 def test_other_architectures_use_transformers(name):
     assert isinstance(create_target(tiny_model(name)), HuggingFaceTarget)

@@ -22,6 +22,7 @@ from ianvs_specdec.common.errors import UserError
 from ianvs_specdec.common.types import Sampling
 from ianvs_specdec.models.gguf.cache import IMPORT_VERSION, import_folder, import_once
 from ianvs_specdec.models.gguf.exporting import export_gguf
+from ianvs_specdec.models.gguf.importing import import_gguf
 from ianvs_specdec.plugin.settings import ModelSettings
 from ianvs_specdec.records.identity import FileDigests
 from tests.support.folders import EDGE, random_model
@@ -104,8 +105,8 @@ def test_output_of_further_families_equals_transformers(family: str, kind: str, 
     assert answer.token_ids == expected
 
 
-def quantize(path: Path, out: Path) -> None:
-    """Quantize all matrices except routers to q4_0."""
+def quantize(path: Path, out: Path, finer: tuple[str, ...] = ()) -> None:
+    """Quantize all matrices except routers to q4_0, those with a name in ``finer`` to q8_0."""
     reader = gguf.GGUFReader(path)
     writer = gguf.GGUFWriter(out, reader.get_field("general.architecture").contents())
     for key, field in reader.fields.items():
@@ -113,12 +114,22 @@ def quantize(path: Path, out: Path) -> None:
             writer.add_key_value(key, field.contents(), field.types[0], field.types[1] if field.types[1:] else None)
     for tensor in reader.tensors:
         plain = tensor.data.ndim == 1 or "ffn_gate_inp" in tensor.name
-        kind = gguf.GGMLQuantizationType.F32 if plain else gguf.GGMLQuantizationType.Q4_0
+        name = "F32" if plain else "Q8_0" if any(part in tensor.name for part in finer) else "Q4_0"
+        kind = gguf.GGMLQuantizationType[name]
         writer.add_tensor(tensor.name, gguf.quantize(tensor.data, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def test_the_type_of_most_weights_counts(tmp_path: Path) -> None:
+    """Gemma 3 has many norms: in a file of mixed types more tensors are float32 than of any other type."""
+    random_model(tmp_path / "there", "gemma3")
+    export_gguf(tmp_path / "there", tmp_path / "m.gguf", "f32")
+    quantize(tmp_path / "m.gguf", tmp_path / "mixed.gguf", finer=("attn_v", "ffn_down"))
+    import_gguf(tmp_path / "mixed.gguf", tmp_path / "back")
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "back").dtype == torch.bfloat16
 
 
 def test_draft_model(file: Path) -> None:

@@ -156,3 +156,18 @@ def test_complete_output_is_not_opened_again(verifier, last, most, reason):
     session = Session(connection, model, Open(prompt=PROMPT, output=[7, 8, last], max_tokens=most), Outage())
     connection.close()
     assert (session.end.finish_reason, session.opened) == (reason, 0)
+
+
+def test_output_that_fills_the_window_is_complete(verifier):
+    connection = Connection(Access(verifier.address))
+    model = connection.describe(PATIENCE)
+    output = [7] * (model.window - len(PROMPT))
+    session = Session(connection, model, Open(prompt=PROMPT, output=output, max_tokens=len(output) + 1), Outage())
+    connection.close()
+    assert (session.end.finish_reason, session.opened) == ("length", 0)
+
+
+def test_the_time_of_a_step_has_the_unit_of_the_end(client):
+    client.say(opening(mode=STREAM, max_tokens=1)).hear()
+    tokens, end = client.hear().tokens, client.hear().end
+    assert tokens.tenths == end.prefill > 0

@@ -34,6 +34,12 @@ def test_length_grows_with_distance_and_acceptance():
     assert measured(0.0, 0.005, 0.1, 0).choose_length(64) == 0, "nothing is accepted"
 
 
+def test_whole_accepted_drafts_have_no_rejection():
+    whole, cut = (measured(0.02, 0.005, 0.002, accepted) for accepted in (8, 7))
+    assert whole.acceptance > 0.99 > 0.9 > cut.acceptance
+    assert cut.choose_length(64) < whole.choose_length(64) == MAX_LENGTH
+
+
 def test_fixed_mode():
     assert not any(Controller(mode="split").choose_mode() for _ in range(9))
     assert all(Controller(mode="stream").choose_mode() for _ in range(9))

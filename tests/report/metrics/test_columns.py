@@ -190,6 +190,12 @@ def test_goodput_counts_queries_within_their_limits() -> None:
         assert value("Goodput", [edge_row(fast, slo=slo), edge_row(slow, slo=slo)]) == pytest.approx(met / 8)
 
 
+def test_tokens_of_the_first_chunk_have_no_token_latency() -> None:
+    rows = [edge_row(completion([(1.0, 3), (3.0, 4)]), slo={"itl": 0.5})]
+    assert value("Internal Token Latency", rows) == 0.5
+    assert value("Goodput", rows) == pytest.approx(1 / 3)
+
+
 def test_open_ended_accuracy_is_chrf_and_unscored_queries_are_left_out() -> None:
     rows = [
         edge_row(completion([(1.0, 1)], text="the same text"), scorer="text"),

@@ -165,6 +165,24 @@ def test_the_cost_limit_holds_for_longer_answers_than_expected() -> None:
     assert 0.92 * per_1000 <= spent.mean() * 1000 <= 1.001 * per_1000
 
 
+def test_the_cost_limit_holds_for_dialogues_that_are_in_progress_together() -> None:
+    # A token per character; the second prompt includes the first answer.
+    usage = {"prompt_tokens": 100 + 200 + 400, "completion_tokens": 2 * 400}
+    price = usage["prompt_tokens"] / 1e6
+    router = BudgetRouter(Scripted(threshold=0), cost_per_1000=250 * price, price_prompt=1.0, completion_tokens=400)
+
+    def dialogue() -> dict[str, Any]:
+        return {"query": {"turns": ["字" * 96 + " 0.5", "字" * 100]}, "index": 0}
+
+    for _ in range(1000):
+        item = dialogue()
+        side = "cloud" if router(item) else "edge"
+        observers.began(side, item)
+        observers.ended(side, item, {"usage": usage, "turns": [{}, {}], "cost": price if side == "cloud" else None})
+    sent = sum(router(dialogue()) for _ in range(WINDOW))
+    assert 0.7 * 0.25 * WINDOW < sent <= 0.26 * WINDOW
+
+
 def test_cheaper_queries_of_equal_score_are_sent() -> None:
     router = BudgetRouter(Scripted(threshold=0), cost_per_1000=0.02, price_prompt=1.0, completion_tokens=1)
     rows = [{"query": "word " * (40 if number % 2 else 400) + "0.5", "index": 0} for number in range(600)]
