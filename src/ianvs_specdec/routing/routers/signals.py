@@ -27,7 +27,7 @@ from typing import Any
 
 from ianvs_specdec.benchmarks.reasoning import without_reasoning
 from ianvs_specdec.benchmarks.rows import query_of_row
-from ianvs_specdec.benchmarks.scorers import EXTRACTED, text
+from ianvs_specdec.benchmarks.scorers import CHOICES, EXTRACTED, text
 from ianvs_specdec.common.errors import UserError
 
 Response = Mapping[str, Any]
@@ -78,7 +78,7 @@ def answer_probability(response: Response) -> float:
 
 def _span(scorer: str, prediction: str, text: str) -> tuple[int, int] | None:
     """Start and end of the last occurrence of the extracted answer in the text."""
-    if scorer == "choice":
+    if scorer in CHOICES:
         pattern = rf"(?<![A-Za-z0-9]){prediction}(?![A-Za-z0-9])"
     else:
         pattern = rf"(?<![\d.]){',?'.join(map(re.escape, prediction))}(?!\d)"
