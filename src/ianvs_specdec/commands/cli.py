@@ -64,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if debug:
             raise
-        print(f"specdec {command}: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
+        where = f": {error.filename}" if error.filename else ""
+        print(f"specdec {command}: {error.strerror or error}{where}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interruption:
         print(f"specdec {command}: interrupted", file=sys.stderr)

@@ -77,18 +77,23 @@ class PairedAnswers:
 
     def add(
         self, case: Case, dataset: Dataset, rows: Mapping[int, Row], scores: Mapping[int, float | None] | None = None
-    ) -> None:
-        """Add both sides' answers of a test case. ``scores``: by row, NaN = undefined. Rows of another data file are
-        skipped."""
+    ) -> set[int]:
+        """Add both sides' answers of a test case. ``scores``: by row, NaN = undefined. Returns the skipped rows:
+        the data file has other queries there."""
+        skipped = set[int]()
         for side in SIDES:
             known = self._of(case, side)
             for index, (_, result, edge, cloud) in rows.items():
                 found = side_answer(edge if side == "edge" else cloud)
-                if found is None or index in known or not _same(dataset, index, result, found):
+                if found is None or index in known:
+                    continue
+                if not _same(dataset, index, result, found):
+                    skipped.add(index)
                     continue
                 value = scores.get(index) if scores and result.get("side") == side else None
                 rating = None if value is None or math.isnan(value) else value
                 known[index] = SideAnswer(found.texts, found.cost, rating)
+        return skipped
 
     def complete(self, cases: Iterable[Case], dataset: Dataset, kept: JournalReader) -> None:
         """Add answers from the journal that no test case has, such as an oracle's. Rows with their own temperature are

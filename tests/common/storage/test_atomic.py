@@ -52,3 +52,19 @@ def test_an_error_leaves_only_the_old_file(tmp_path: Path) -> None:
         raise ValueError
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
     assert path.read_text() == "old"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links and pipes")
+def test_links_and_pipes_stay(tmp_path: Path) -> None:
+    file, link, pipe = tmp_path / "file.json", tmp_path / "link.json", tmp_path / "pipe"
+    file.write_text("old")
+    link.symlink_to(file)
+    write_atomically(link, "new")
+    assert link.is_symlink()
+    assert file.read_text() == "new"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, "new")
+    assert os.read(reader, 10) == b"new"
+    os.close(reader)
+    assert pipe.is_fifo()

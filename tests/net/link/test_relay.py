@@ -100,10 +100,11 @@ def test_unread_data_is_bounded(served: Opened) -> None:
 
 def test_connections_share_bandwidth(served: Opened) -> None:
     """Two send as much as they can: when one is through, the other nearly is."""
-    size, ends = 150_000, []
+    size, ends, connected = 500_000, [], threading.Barrier(2)
 
     def send(address: str) -> None:
         with connect(address) as client:
+            connected.wait(PATIENCE)
             client.sendall(b"x" * size)
             client.shutdown(socket.SHUT_WR)
             assert received(client, 100) == b"%d" % size
@@ -119,7 +120,8 @@ def test_connections_share_bandwidth(served: Opened) -> None:
         delays = link.summary()["up"]["delay_ms"]
     took = [end - began for end in ends]
     assert max(took) >= 2 * size * 8 / 8e6
-    assert min(took) > 0.7 * size * 2 * 8 / 8e6, "one had the line for itself"
+    # Half of it if one had the line for itself.
+    assert min(took) > 0.7 * max(took)
     assert delays["mean"] <= 110, "the queue is longer than its bound"
 
 

@@ -55,6 +55,15 @@ def test_answers_in_the_journal_only_count(tmp_path: Path, caplog: pytest.LogCap
     assert "1 of 4 queries are left out: 1 were not answered by both models, 0 have no score" in caplog.text
 
 
+def test_rows_that_the_data_file_no_longer_has_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bench = one_sided(tmp_path)
+    put(bench, "cloud", dict.fromkeys(range(4), RIGHT))
+    bench.data.write_text("".join(bench.data.read_text(encoding="utf-8").splitlines(keepends=True)[:3]))
+    with caplog.at_level(logging.WARNING):
+        assert len(outcomes_of_job(bench.folder)) == 3
+    assert "1 answered rows of the job are left out: they differ in this file" in caplog.text
+
+
 def test_answers_with_other_sampling_do_not_count(tmp_path: Path) -> None:
     bench = one_sided(tmp_path)
     put(bench, "cloud", {0: RIGHT}, acceptance="typical")

@@ -19,8 +19,13 @@ _TEMPORARY = re.compile(r"\.(?P<pid>[0-9]+)\.[^.]*\.tmp")
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """An empty temporary file that replaces ``path`` at the end, or is deleted if an exception is raised. Raises
-    OSError."""
+    """An empty temporary file that replaces ``path`` at the end, or is deleted if an exception is raised. A symbolic
+    link stays: the file that it points to is replaced. A device or pipe cannot be replaced: it is ``path`` itself.
+    Raises OSError."""
+    path = Path(os.path.realpath(path))
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        yield path
+        return
     remove_stale(path)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix_of(path.name), suffix=".tmp")
     os.close(handle)

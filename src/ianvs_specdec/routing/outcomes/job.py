@@ -48,8 +48,12 @@ def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str
         dataset = workspace.dataset(pair[0])
         if dataset is None:
             continue
-        for case in cases:
-            sides.add(case, dataset, case.answers())
+        if skipped := set[int]().union(*(sides.add(case, dataset, case.answers()) for case in cases)):
+            log.warning(
+                "%s: %d answered rows of the job are left out: they differ in this file. It has changed since the run, "
+                "or ianvs was run in another folder",
+                *(pair[0], len(skipped)),
+            )
         sides.complete(cases, dataset, workspace.journal(cases[0].job))
         if both := sides.both(pair):
             found.append((cases, dataset, both))
