@@ -61,7 +61,7 @@ def test_rows_that_the_data_file_no_longer_has_are_reported(tmp_path: Path, capl
     bench.data.write_text("".join(bench.data.read_text(encoding="utf-8").splitlines(keepends=True)[:3]))
     with caplog.at_level(logging.WARNING):
         assert len(outcomes_of_job(bench.folder)) == 3
-    assert "1 answered rows of the job are left out: they differ in this file" in caplog.text
+    assert "does not have the rows that the job answered: rows left out: 1" in caplog.text
 
 
 def test_answers_with_other_sampling_do_not_count(tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ def outcomes_of_job(folder: Path, quality: Quality | None = None, algorithm: str
             continue
         if skipped := set[int]().union(*(sides.add(case, dataset, case.answers()) for case in cases)):
             log.warning(
-                "%s: %d answered rows of the job are left out: they differ in this file. It has changed since the run, "
-                "or ianvs was run in another folder",
+                "%s does not have the rows that the job answered: rows left out: %d. Restore the file as it was at the "
+                "run, or start this command in the folder in which ianvs was run",
                 *(pair[0], len(skipped)),
             )
         sides.complete(cases, dataset, workspace.journal(cases[0].job))
